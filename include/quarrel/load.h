@@ -24,12 +24,14 @@ enum class Activations {
   automatic,   // prompts: int8, with the residual as a second one in groups with outliers; answers: always with it
   int8_split,  // always with the residual: near exact
   int8,        // prompts: int8 alone, which is coarser
-  f32,         // as they are
+  f32,         // as they are; a GPU refuses it
   f16,         // rounded to 16 bits; on a GPU alone, elsewhere int8_split is used instead
 };
 
 struct LoadOptions {
-  std::string device = "cpu";     // or "reference": slow, and the definition of every number
+  // "cpu"; "reference": slow, and the definition of every number; "cuda", with its module beside the program or the
+  // library; "auto": that, if there is a GPU and the model fits there, else the CPU.
+  std::string device = "cpu";
   std::int32_t threads = 0;       // 0: one a core that the process may use
   bool pin = false;               // each thread to a core of its own
   const Model* beside = nullptr;  // shares this model's device and so its threads: for several models in one process

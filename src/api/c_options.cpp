@@ -53,7 +53,7 @@ LoadOptions load_options_of(const quarrel_load_options* options) {
   result.cache_tokens = given.cache_tokens;
   result.batch_rows = given.batch_rows;
   result.kv_type = optional_enum_of(given.kv_type, KvType::f16, "the KV type");
-  result.activations = enum_of(given.activations, Activations::f32, "the activations' precision");
+  result.activations = enum_of(given.activations, Activations::f16, "the activations' precision");
   result.repack = given.repack != 0;
   result.memory = given.memory;
   if (given.has_expert_memory != 0) result.expert_memory = given.expert_memory;

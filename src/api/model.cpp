@@ -5,7 +5,7 @@
 #include "api/conversions.h"
 #include "api/model_impl.h"
 #include "backend/create.h"
-#include "engine/memory_plan.h"
+#include "engine/placement.h"
 #include "quarrel_version.h"
 #include "store/store.h"
 
@@ -110,11 +110,10 @@ MemoryEstimate Model::estimate(const std::string& name, const LoadOptions& optio
   return guarded([&]() -> MemoryEstimate {
     const quarrel::LoadOptions settings = load_options_of(options);
     const Source source = open_source(name);
-    const ExecutorOptions wanted = settled(source.file, settings.executor);
-    const auto device =
-        fitting_device(source.file, options.beside != nullptr ? options.beside->impl().device : own_device(options),
-                       wanted, [](const std::string&) {});
-    const MemoryPlan plan = plan_memory(source.file, *device, wanted);
+    const Placement placed =
+        place_model(source.file, options.beside != nullptr ? options.beside->impl().device : own_device(options),
+                    settled(source.file, settings.executor));
+    const MemoryPlan& plan = placed.memory;
     return {.total = plan.total(),
             .mapped = plan.mapped(),
             .weights = plan.prepared,
@@ -122,7 +121,7 @@ MemoryEstimate Model::estimate(const std::string& name, const LoadOptions& optio
             .kv = plan.kv,
             .state = plan.state,
             .workspace = plan.workspace + plan.expert_workspace,
-            .available = device->memory_available(),
+            .available = placed.device->memory_available(),
             .context = plan.context,
             .trained_context = plan.trained_context,
             .sequences = plan.sequences};

@@ -25,6 +25,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/thread_pool.h"
+#include "engine/placement.h"
 #include "model/architectures.h"
 
 namespace quarrel {
@@ -278,12 +279,11 @@ std::string to_text(const BenchReport& report, const BenchCommand& command, cons
   return text;
 }
 
-// A model of its own, which has gone when this returns.
-std::optional<Speed> decode_without_graphs(const BenchCommand& command, const std::shared_ptr<Device>& device,
-                                           LoadOptions load, Log& log, const Interrupts& interrupts) {
+// Of a model of its own, which has gone when this returns.
+Speed decode_without_graphs(const BenchCommand& command, const std::shared_ptr<Device>& device, LoadOptions load,
+                            Log& log, const Interrupts& interrupts) {
   load.executor.graphs = false;
   const auto model = load_model(open_model_file(command.model), device, load, log);
-  if (&model->device() != device.get()) return std::nullopt;
   return SpeedBench(model, command.settings, [&] { check_interrupt(interrupts); }).decode(false);
 }
 
@@ -304,12 +304,14 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
     load.executor.cache_tokens = std::int64_t{command.settings.batch} * (load.executor.context + kSpareTokens);
   }
   BenchReport report;
-  const std::shared_ptr<Device> opened = open_device(command.options, log);
-  report.gpu = opened->measure_speed();
+  const Placement placed = place_model(file, open_device(command.options, log), settled(file, load.executor));
+  if (!placed.moved.empty()) log.warn("{}", placed.moved);
+  load.has_device = true;
+  report.gpu = placed.device->measure_speed();
   if (report.gpu && command.profile && command.settings.generated > 0) {
-    report.without_graphs = decode_without_graphs(command, opened, load, log, interrupts);
+    report.without_graphs = decode_without_graphs(command, placed.device, load, log, interrupts);
   }
-  const auto model = load_model(std::move(file), opened, load, log);
+  const auto model = load_model(std::move(file), placed.device, load, log);
   const Executor& executor = model->executor();
   const Device& device = model->device();
   report.load_seconds = model->load_seconds();
@@ -317,7 +319,6 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
   report.activations = device.activations_used(executor.plan().activations);
   report.cost = model_cost(executor, command.settings);
   check_interrupt(interrupts);
-  if (&device != opened.get()) report.gpu.reset();  // the model did not fit there
   if (report.gpu) {
     report.machine = machine_of(*report.gpu);
   } else {

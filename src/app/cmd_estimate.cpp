@@ -13,7 +13,7 @@
 #include "app/workbench.h"
 #include "base/counted.h"
 #include "base/error.h"
-#include "engine/memory_plan.h"
+#include "engine/placement.h"
 #include "session/loaded_model.h"
 
 namespace quarrel {
@@ -89,12 +89,11 @@ int run_estimate(const EstimateCommand& command, Log& log) {
   ExecutorOptions options = executor_options(command.options);
   options.sequences = command.sequences;
   if (const auto warning = context_warning(file, options.context)) log.warn("{}", *warning);
-  const ExecutorOptions settings = settled(file, options);
-  const auto device = fitting_device(file, open_device(command.options, log), settings,
-                                     [&log](const std::string& reason) { log.warn("{}", reason); });
-  const MemoryPlan plan = plan_memory(file, *device, settings);
-  warn_of_unused(options, plan, log);
-  write_output(command.json ? dump_json(to_json(plan, *device)) + "\n" : to_text(plan, *device));
+  const Placement placed = place_model(file, open_device(command.options, log), settled(file, options));
+  if (!placed.moved.empty()) log.warn("{}", placed.moved);
+  warn_of_unused(options, placed.memory, log);
+  write_output(command.json ? dump_json(to_json(placed.memory, *placed.device)) + "\n"
+                            : to_text(placed.memory, *placed.device));
   return 0;
 }
 

@@ -1,9 +1,11 @@
 #include "app/device_watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -11,8 +13,7 @@
 
 namespace quarrel {
 
-void DeviceWatch::look(const Device& device) {
-  const Clock::time_point now = Clock::now();
+void DeviceWatch::look(const Device& device, Clock::time_point now) {
   if (looks_ > 0 && now - looked_at_ < kEvery) return;
   looked_at_ = now;
   const std::optional<DeviceState> state = device.state();
@@ -24,6 +25,7 @@ void DeviceWatch::look(const Device& device) {
   add(clock_hz_, state->clock_hz);
   add(memory_clock_hz_, state->memory_clock_hz);
   if (now - begun_at_ >= kSettled) {
+    has_settled_ = true;
     add(busy_, state->busy);
     add(watts_, state->watts);
   }
@@ -33,15 +35,16 @@ void DeviceWatch::look(const Device& device) {
 }
 
 std::string DeviceWatch::text() const {
-  std::string text;
-  if (busy_.count() > 0) text += fmt::format("busy {:.0f} %, ", 100.0 * busy_.mean());
-  if (watts_.count() > 0) text += fmt::format("{:.0f} W, ", watts_.mean());
-  if (clock_hz_.count() > 0) text += fmt::format("{:.0f} MHz", clock_hz_.mean() / 1e6);
-  if (memory_clock_hz_.count() > 0) text += fmt::format(" (memory {:.0f} MHz), ", memory_clock_hz_.mean() / 1e6);
-  text += fmt::format("{} of {} used", human_bytes(memory_used_), human_bytes(memory_total_));
+  std::vector<std::string> parts;
+  if (busy_.count() > 0) parts.push_back(fmt::format("busy {:.0f} %", 100.0 * busy_.mean()));
+  if (watts_.count() > 0) parts.push_back(fmt::format("{:.0f} W", watts_.mean()));
+  if (clock_hz_.count() > 0) parts.push_back(fmt::format("{:.0f} MHz", clock_hz_.mean() / 1e6));
+  if (memory_clock_hz_.count() > 0) parts.push_back(fmt::format("memory {:.0f} MHz", memory_clock_hz_.mean() / 1e6));
+  parts.push_back(fmt::format("{} of {} used", human_bytes(memory_used_), human_bytes(memory_total_)));
+  std::string text = fmt::format("{}", fmt::join(parts, ", "));
   if (!missing_.empty()) {
-    text += fmt::format("; load, power and clocks are not known: {}", missing_);
-  } else if (busy_.count() == 0) {
+    text += fmt::format("; the rest is not known: {}", missing_);
+  } else if (!has_settled_) {
     text += "; too short to tell load and power";
   }
   return text;

@@ -14,13 +14,14 @@ namespace quarrel {
 
 class DeviceWatch {
  public:
-  DeviceWatch() : begun_at_(Clock::now()) {}
+  DeviceWatch() : DeviceWatch(Clock::now()) {}
+  explicit DeviceWatch(Clock::time_point now) : begun_at_(now) {}
 
   // Asks the device, unless it was asked a moment ago. Devices on the host tell nothing.
-  void look(const Device& device);
+  void look(const Device& device, Clock::time_point now = Clock::now());
 
   bool has_seen() const noexcept { return looks_ > 0; }
-  // "busy 97 %, 512 W, 1980 MHz (memory 3201 MHz), 18.2 GB of 150.1 GB used"; without the driver's library it says so.
+  // "busy 97 %, 512 W, 1980 MHz, memory 3201 MHz, 18.2 GB of 150.1 GB used"; without the driver's library it says so.
   std::string text() const;
   nlohmann::ordered_json json() const;
 
@@ -32,6 +33,7 @@ class DeviceWatch {
   Clock::time_point begun_at_;
   Clock::time_point looked_at_ = {};
   int looks_ = 0;
+  bool has_settled_ = false;  // it looked when load and power told of what is measured
   RunningMean busy_, clock_hz_, memory_clock_hz_, watts_;
   std::size_t memory_used_ = 0;  // at most
   std::size_t memory_total_ = 0;

@@ -296,8 +296,9 @@ class Device {
   virtual bool supports(ActivationPrecision activations) const noexcept = 0;
   // For people: what it multiplies quantised weights with where that was asked for.
   virtual std::string_view activations_used(ActivationPrecision asked) const noexcept { return name_of(asked); }
-  virtual std::size_t memory_available() const = 0;  // bytes this process could still take; 0: unknown
-  virtual std::size_t memory_total() const = 0;      // bytes in total; 0: unknown
+  virtual std::size_t memory_available() const = 0;               // bytes this process could still take; 0: unknown
+  virtual std::size_t memory_total() const = 0;                   // bytes in total; 0: unknown
+  virtual bool has_own_memory() const noexcept { return false; }  // and not the machine's
   // The device must outlive its backends.
   virtual std::unique_ptr<Backend> make_backend(const BackendOptions& options) = 0;
   // Of a device that is not the machine itself. It takes some of the device's memory, and a second.

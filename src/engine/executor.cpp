@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "backend/marking_loss.h"
 #include "base/as_size.h"
 #include "base/error.h"
 
@@ -18,23 +19,10 @@ constexpr std::uint64_t kSampleSeldom = 1024;  // where a step with the clocks o
 // only one where nothing is generated.
 constexpr std::uint64_t kSampledStep = 8;
 
-// What `call` gives. A device that is lost on the way is marked so, for all who use it.
-template <typename Call>
-auto marking_loss(Device& device, const Call& call) {
-  try {
-    return call();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::device_lost) device.mark_lost();
-    throw;
-  }
-}
-
 }  // namespace
 
 Executor::Executor(GgufFile file, Device& device, const ExecutorOptions& options)
-    : device_(device),
-      file_(std::move(file)),
-      plan_(marking_loss(device, [&] { return plan_memory(file_, device, options); })) {
+    : device_(device), file_(std::move(file)), plan_(plan_memory(file_, device, options)) {
   marking_loss(device, [&] { prepare(options); });
 }
 
@@ -159,7 +147,7 @@ Observations Executor::look() const {
   result.expert_cache_bytes = backend_->expert_cache_bytes();
   result.experts = backend_->expert_use();
   result.state_bytes = backend_->state_bytes(model_->state_layers());
-  result.times = backend_->profile();
+  if (times_watched_) result.times = backend_->profile();  // else what sampled steps left, if anything
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 
+#include "backend/marking_loss.h"
 #include "base/counted.h"
 #include "base/error.h"
 #include "model/architectures.h"
@@ -12,8 +13,6 @@
 
 namespace quarrel {
 namespace {
-
-constexpr std::int32_t kEnough = 4096;  // tokens of context: with more, a smaller one is no reason to save elsewhere
 
 // What is asked for, or the least exact form beyond it that the device has.
 void check_activations(const Device& device, ActivationPrecision asked) {
@@ -26,9 +25,6 @@ void check_activations(const Device& device, ActivationPrecision asked) {
        device.name(), device.activations_used(asked), name_of(asked));
 }
 
-// A share stays free for the file's pages and everybody else.
-std::uint64_t share_of(std::uint64_t available) { return available / 10 * 9; }
-
 // A model bound to a backend that only adds up, and the sums at any context.
 class Planner {
  public:
@@ -36,7 +32,7 @@ class Planner {
       : options_(options),
         kv_type_(options.kv_type.value_or(device.default_kv_type())),
         batch_rows_(options.batch_rows > 0 ? options.batch_rows : device.batch_rows()),
-        available_(device.memory_available()),
+        free_(free_share(device)),
         spec_(requested_spec(file, options.context, options)),
         // Vectors are told apart by small angles, so texts that become some have the int8 split unless someone insists.
         activations_(options.activations == ActivationPrecision::outlier_groups && !spec_.has_head
@@ -50,7 +46,8 @@ class Planner {
         model_(std::make_unique<Model>(file, spec_, *backend_)) {}
 
   const ModelSpec& spec() const { return model_->spec(); }
-  std::uint64_t available() const { return available_; }
+  std::uint64_t free() const { return free_; }
+  bool keeps_cache() const { return backend_->expert_cache_bytes() > 0; }
   bool has_mirrors() const { return backend_->mirror_bytes() > 0; }
   bool has_experts() const { return all_experts() > 0; }
   std::uint64_t all_experts() const { return model_->expert_bytes(); }
@@ -138,7 +135,7 @@ class Planner {
   const ExecutorOptions& options_;
   KvType kv_type_;
   std::int32_t batch_rows_;
-  std::uint64_t available_;
+  std::uint64_t free_;
   ModelSpec spec_;
   ActivationPrecision activations_;
   std::unique_ptr<Backend> backend_;
@@ -150,50 +147,93 @@ class Planner {
       fitting > 0 ? fmt::format("; a context of {} would fit (--ctx)", fitting) : std::string("; no context would fit");
   const std::uint64_t needed = budget ? asked.total() : asked.anonymous();
   const std::uint64_t workspace = asked.workspace + asked.expert_workspace;
-  const std::uint64_t weights = needed - asked.kv - asked.state - workspace - asked.mirrors;
+  const std::uint64_t weights = needed - asked.kv - asked.state - workspace;
   fail(ErrorKind::out_of_memory,
-       "a context of {} tokens for {} needs {:.0f} MiB ({:.0f} of {}weights{}, {:.0f} of KV cache, {:.0f} of state, "
+       "a context of {} tokens for {} needs {:.0f} MiB ({:.0f} of {}weights, {:.0f} of KV cache, {:.0f} of state, "
        "{:.0f} of workspace), but only {:.0f} MiB are {}{}",
        asked.context, counted(asked.sequences, "sequence"), mebibytes(needed), mebibytes(weights),
-       budget || asked.released > 0 ? "" : "decoded ",
-       asked.mirrors > 0 ? fmt::format(", {:.0f} of their copies in 16 bits", mebibytes(asked.mirrors)) : "",
-       mebibytes(asked.kv), mebibytes(asked.state), mebibytes(workspace), mebibytes(there),
-       budget ? "allowed (--memory-budget)" : "free", advice);
+       budget || asked.released > 0 ? "" : "decoded ", mebibytes(asked.kv), mebibytes(asked.state),
+       mebibytes(workspace), mebibytes(there), budget ? "allowed (--memory-budget)" : "free", advice);
 }
 
 // Everything within the budget: first with all experts in memory; when that leaves too little context, with a cache for
-// the experts that takes what the rest leaves.
+// the experts that takes what the rest leaves, where the device keeps one.
 MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& planner, const ExecutorOptions& options,
                        std::uint64_t budget) {
   const std::int32_t trained = planner.spec().context_length;
   const auto fits = [&](const MemoryPlan& plan) { return plan.total() <= budget; };
+  const std::int32_t whole = planner.largest_context(trained, fits);
   if (options.context > 0) {
     const MemoryPlan plan = planner.at(options.context);
     if (fits(plan)) return plan;
-  } else if (const std::int32_t context = planner.largest_context(trained, fits);
-             context >= std::min(trained, kEnough) || (context > 0 && !planner.has_experts())) {
-    return planner.at(context);
+  } else if (whole >= std::min(trained, kUsualContext)) {
+    return planner.at(whole);
   }
-  const MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kEnough));
+  const MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kUsualContext));
   const std::uint64_t rest = plan.total() - plan.experts_held();
-  if (!planner.has_experts() || options.expert_memory || rest + planner.least_experts() > budget) {
-    refuse(plan, budget, planner.largest_context(trained, fits), true);
+  if (planner.has_experts() && !options.expert_memory && rest + planner.least_experts() <= budget) {
+    ExecutorOptions cached = options;
+    cached.expert_memory = budget - rest;
+    const Planner other(file, device, cached);
+    if (other.keeps_cache() || options.context > 0 || whole < 1) return other.at(plan.context);
   }
-  ExecutorOptions cached = options;
-  cached.expert_memory = budget - rest;
-  return Planner(file, device, cached).at(plan.context);
+  if (options.context > 0 || whole < 1) refuse(plan, budget, whole, true);
+  return planner.at(whole);
 }
+
+MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory);
 
 // Copies for large batches get what everything else leaves: neither context nor experts become less for them.
 MemoryPlan plan_with_mirrors(const GgufFile& file, Device& device, const Planner& planner,
-                             const ExecutorOptions& options) {
+                             const ExecutorOptions& options, MemoryOf memory) {
   ExecutorOptions without = options;
   without.mirrors = false;
-  MemoryPlan plain = plan_memory(file, device, without);
+  MemoryPlan plain = make_plan(file, device, without, memory);
   const MemoryPlan mirrored = planner.at(plain.context);
   const bool allowed = !options.memory_budget || mirrored.total() <= *options.memory_budget;
-  const bool is_free = planner.available() == 0 || mirrored.anonymous() <= share_of(planner.available());
+  const bool later = options.memory_budget && memory == MemoryOf::a_later_load;
+  const bool is_free = later || planner.free() == 0 || mirrored.anonymous() <= planner.free();
   return allowed && is_free && !plain.expert_cache ? mirrored : plain;
+}
+
+MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory) {
+  check_activations(device, options.activations);
+  const Planner planner(file, device, options);
+  if (options.expert_memory && *options.expert_memory >= planner.all_experts()) {
+    // Room for all experts is no cache of them: they are prepared like every other weight.
+    ExecutorOptions all = options;
+    all.expert_memory.reset();
+    return make_plan(file, device, all, memory);
+  }
+  if (planner.has_mirrors()) return plan_with_mirrors(file, device, planner, options, memory);
+  const std::int32_t trained = planner.spec().context_length;
+  if (planner.spec().position_table && options.context > trained) {
+    fail(ErrorKind::usage, "the model has positions for {} tokens, so a context of {} is not possible", trained,
+         options.context);
+  }
+  if (options.expert_memory && planner.has_experts() && *options.expert_memory < planner.least_experts()) {
+    fail(ErrorKind::out_of_memory,
+         "{:.1f} MiB for experts are too few: one token needs {:.1f} MiB of them at once (--expert-memory)",
+         mebibytes(*options.expert_memory), mebibytes(planner.least_experts()));
+  }
+  if (options.memory_budget) return plan_within(file, device, planner, options, *options.memory_budget);
+  const std::uint64_t there = planner.free();
+  if (there == 0) return planner.at(options.context > 0 ? options.context : trained);
+  const auto fits = [&](const MemoryPlan& plan) { return plan.anonymous() <= there; };
+  // Weights that are used where they lie can be given back and read again; copies of them cannot.
+  if (options.repack && !fits(planner.at(options.context > 0 ? options.context : std::min(trained, kUsualContext)))) {
+    ExecutorOptions in_place = options;
+    in_place.repack = false;
+    return make_plan(file, device, in_place, memory);
+  }
+  if (options.context > 0) {
+    const MemoryPlan plan = planner.at(options.context);
+    if (!fits(plan)) refuse(plan, there, planner.largest_context(options.context, fits), false);
+    return plan;
+  }
+  const std::int32_t context = planner.largest_context(trained, fits);
+  if (context < 1) refuse(planner.at(std::min(trained, 512)), there, 0, false);
+  return planner.at(context);
 }
 
 }  // namespace
@@ -212,61 +252,11 @@ ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const Execu
   return spec;
 }
 
-MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
-  check_activations(device, options.activations);
-  const Planner planner(file, device, options);
-  if (options.expert_memory && *options.expert_memory >= planner.all_experts()) {
-    // Room for all experts is no cache of them: they are prepared like every other weight.
-    ExecutorOptions all = options;
-    all.expert_memory.reset();
-    return plan_memory(file, device, all);
-  }
-  if (planner.has_mirrors()) return plan_with_mirrors(file, device, planner, options);
-  const std::int32_t trained = planner.spec().context_length;
-  if (planner.spec().position_table && options.context > trained) {
-    fail(ErrorKind::usage, "the model has positions for {} tokens, so a context of {} is not possible", trained,
-         options.context);
-  }
-  if (options.expert_memory && planner.has_experts() && *options.expert_memory < planner.least_experts()) {
-    fail(ErrorKind::out_of_memory,
-         "{:.1f} MiB for experts are too few: one token needs {:.1f} MiB of them at once (--expert-memory)",
-         mebibytes(*options.expert_memory), mebibytes(planner.least_experts()));
-  }
-  if (options.memory_budget) return plan_within(file, device, planner, options, *options.memory_budget);
-  const std::uint64_t there = share_of(planner.available());
-  if (planner.available() == 0) return planner.at(options.context > 0 ? options.context : trained);
-  const auto fits = [&](const MemoryPlan& plan) { return plan.anonymous() <= there; };
-  // Weights that are used where they lie can be given back and read again; copies of them cannot.
-  if (options.repack && !fits(planner.at(options.context > 0 ? options.context : std::min(trained, kEnough)))) {
-    ExecutorOptions in_place = options;
-    in_place.repack = false;
-    return plan_memory(file, device, in_place);
-  }
-  if (options.context > 0) {
-    const MemoryPlan plan = planner.at(options.context);
-    if (!fits(plan)) refuse(plan, there, planner.largest_context(options.context, fits), false);
-    return plan;
-  }
-  const std::int32_t context = planner.largest_context(trained, fits);
-  if (context < 1) refuse(planner.at(std::min(trained, 512)), there, 0, false);
-  return planner.at(context);
-}
+// A share stays free for the file's pages and everybody else.
+std::uint64_t free_share(const Device& device) { return device.memory_available() / 10 * 9; }
 
-std::shared_ptr<Device> fitting_device(const GgufFile& file, std::shared_ptr<Device> device,
-                                       const ExecutorOptions& options,
-                                       const std::function<void(const std::string&)>& told) {
-  if (!device->has_fallback()) return device;
-  try {
-    plan_memory(file, *device, options);
-    return device;
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::device_lost) device->mark_lost();
-    if (error.kind() != ErrorKind::out_of_memory) throw;
-    std::shared_ptr<Device> other = device->fallback();
-    told(fmt::format("the model runs on the {}, because {} has too little memory: {}", other->name(),
-                     device->description(), error.what()));
-    return other;
-  }
+MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory) {
+  return marking_loss(device, [&] { return make_plan(file, device, options, memory); });
 }
 
 }  // namespace quarrel

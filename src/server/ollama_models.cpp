@@ -218,7 +218,7 @@ void ollama_ps(Service& service, const std::shared_ptr<Exchange>& exchange) {
                     {"digest", model_digest(status.path)},
                     {"details", details_of_loaded(status)},
                     {"expires_at", rfc3339(expiry(status))},
-                    {"size_vram", service.has_device_memory() ? status.bytes : 0},
+                    {"size_vram", status.has_device_memory ? status.bytes : 0},
                     {"context_length", status.context}});
     if (!status.context_limit.empty()) list.back()["context_limit"] = status.context_limit;
   }

@@ -183,8 +183,6 @@ class Service {
   bool stuck() const { return registry_->longest_silence() > options_.stuck_after; }
   const ProgramFacts& program() const noexcept { return options_.program; }
   Clock::duration uptime() const { return Clock::now() - begun_; }
-  // Whether models lie in memory of the device's own, and not in the machine's.
-  bool has_device_memory() const noexcept { return device_->name() != "cpu" && device_->name() != "reference"; }
   Log& log() noexcept { return log_; }
 
  private:

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "engine/placement.h"
 #include "model/architectures.h"
 #include "model/spec_readers.h"
 #include "session/refusal.h"
@@ -105,8 +106,13 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
   if (const auto warning = context_warning(file, wanted.context)) log.warn("{}", *warning);
   const ExecutorOptions settings = settled(file, wanted);
-  const auto told = [&log](const std::string& reason) { log.warn("{}", reason); };
-  loaded->device_ = options.has_device ? std::move(device) : fitting_device(file, std::move(device), settings, told);
+  if (options.has_device) {
+    loaded->device_ = std::move(device);
+  } else {
+    const Placement placement = place_model(file, std::move(device), settings);
+    if (!placement.moved.empty()) log.warn("{}", placement.moved);
+    loaded->device_ = placement.device;
+  }
   loaded->device_description_ = loaded->device_->description();
   auto executor = std::make_unique<Executor>(std::move(file), *loaded->device_, settings);
   if (const std::uint64_t clamped = executor->backend().counters().weights_saturated; clamped > 0) {

@@ -44,7 +44,7 @@ struct LoadOptions {
   // False: ids alone are used, so the file's vocabulary is not even read.
   bool vocabulary = true;
   TemplateSelection chat_template = {};
-  // The device is the one to run on, and no other where there is too little memory.
+  // The device is the one to run on: place_model() has chosen it.
   bool has_device = false;
   // Use the recommended context where none is asked for.
   bool recommended_context = false;

@@ -142,6 +142,7 @@ class ModelRegistry {
     std::string name = {};
     std::filesystem::path path = {};  // empty: it is still looked for
     std::uint64_t bytes = 0;
+    bool has_device_memory = false;  // they are a GPU's
     State state = State::loading;
     std::uint64_t done = 0, total = 0;  // of loading: bytes of weights; 0: it has not begun
     std::int32_t context = 0;           // of ready: tokens that a text may have

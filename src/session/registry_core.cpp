@@ -5,16 +5,13 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/memory_plan.h"
 
 namespace quarrel {
 namespace {
 
 // The longest that the registry's thread sleeps; a sum beyond it could overflow.
 constexpr std::chrono::hours kLongestSleep{1};
-
-std::uint64_t budget_of(const Device& device, const RegistryOptions& options) {
-  return options.budget > 0 ? options.budget : device.memory_available() / 10 * 9;
-}
 
 }  // namespace
 
@@ -36,7 +33,7 @@ RegistryCore::RegistryCore(std::shared_ptr<Device> device, RegistryOptions optio
     : device_(std::move(device)),
       options_(std::move(options)),
       log_(log),
-      budget_(budget_of(*device_, options_)),
+      budget_(options_.budget > 0 ? options_.budget : free_share(*device_)),
       settings_(options_.models) {}
 
 void RegistryCore::start() {
@@ -163,7 +160,9 @@ void RegistryCore::gone(std::uint64_t id) {
 
 std::uint64_t RegistryCore::bytes_used() const {
   const std::scoped_lock lock(mutex_);
-  return used();
+  std::uint64_t bytes = 0;
+  for_each_plan([&](const Plan& plan) { bytes += plan.bytes; });
+  return bytes;
 }
 
 std::vector<ModelRegistry::Watched> RegistryCore::watch() const {
@@ -217,6 +216,7 @@ std::vector<ModelRegistry::Status> RegistryCore::list() const {
     all.push_back({.name = resident.name,
                    .path = resident.plan.source.path,
                    .bytes = resident.plan.bytes,
+                   .has_device_memory = has_own_memory(resident.plan),
                    .state = resident.detached ? State::unloading : State::ready,
                    .context = resident.model != nullptr ? resident.model->context() : 0,
                    .context_limit = resident.plan.context_limit,
@@ -229,6 +229,7 @@ std::vector<ModelRegistry::Status> RegistryCore::list() const {
     all.push_back({.name = job.name,
                    .path = job.plan.source.path,
                    .bytes = job.plan.bytes,
+                   .has_device_memory = has_own_memory(job.plan),
                    .state = State::loading,
                    .done = job.done,
                    .total = job.total});

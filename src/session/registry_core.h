@@ -76,8 +76,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
     ResolvedModel source = {};
     LoadOptions options = {};  // with the context that fits alone
     std::string context_limit = {};
-    std::shared_ptr<Device> device = {};
-    std::uint64_t bytes = 0;  // of the registry's device
+    std::shared_ptr<Device> device = {};  // the registry's, or what that falls back to
+    std::uint64_t bytes = 0;              // of that device
     std::chrono::milliseconds keep_alive = {};
   };
 
@@ -164,6 +164,7 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   // The two that work: registry_load.cpp.
   void plan(Job& job);
   Plan make_plan(const std::string& name, ResolvedModel source, const ModelSettings& settings);
+  std::uint64_t budget_on(const Device& device);
   void load(Job& job);
   void load_resident(Job& job, Resident& resident);
   void report(const LoadEvent& event) const;
@@ -198,14 +199,19 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   enum class Room : std::uint8_t { none, soon, now };
   Room find_room(Job& job);
   bool make_room(const Job& job);
-  bool fits(std::uint64_t bytes) const { return budget_ == 0 || used() + bytes <= budget_; }
-  std::uint64_t used() const;
+  // Each device has a budget of its own.
+  std::uint64_t budget_of(const Plan& plan) const { return plan.device == device_ ? budget_ : *fallback_budget_; }
+  bool fits(const Plan& plan) const;
+  std::uint64_t used_beside(const Plan& plan) const;
+  template <typename Call>
+  void for_each_plan(const Call& call) const;  // of what is in memory, or being loaded
+  static bool has_own_memory(const Plan& plan) { return plan.device != nullptr && plan.device->has_own_memory(); }
   std::exception_ptr no_room(const Job& job) const noexcept;
 
   const std::shared_ptr<Device> device_;
   const RegistryOptions options_;
   Log& log_;
-  const std::uint64_t budget_;
+  const std::uint64_t budget_;  // of `device_`; 0: there is none
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -220,6 +226,8 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   std::map<std::string, std::filesystem::path> exchanged_;  // empty: not yet
   std::list<Resident> residents_;
   std::list<Job> jobs_;  // in the order they came
+  // What the device fallen back to had when the first model went there; 0: nobody knows.
+  std::optional<std::uint64_t> fallback_budget_;
   Deliveries deliveries_;
 
   ModelRetirer retirer_;
@@ -227,6 +235,14 @@ class RegistryCore : public std::enable_shared_from_this<RegistryCore> {
   TaskThread loader_;
   std::thread thread_;
 };
+
+template <typename Call>
+void RegistryCore::for_each_plan(const Call& call) const {
+  for (const Resident& resident : residents_) call(resident.plan);
+  for (const Job& job : jobs_) {
+    if (job.phase >= Job::Phase::loading) call(job.plan);
+  }
+}
 
 template <typename Call>
 void RegistryCore::guarded(const Call& call) noexcept {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/memory_plan.h"
+#include "engine/placement.h"
 #include "session/registry_core.h"
 
 namespace quarrel {
@@ -41,24 +41,31 @@ RegistryCore::Plan RegistryCore::make_plan(const std::string& name, ResolvedMode
   if (plan.source.name.empty()) plan.source.name = name;
   plan.keep_alive = settings.keep_alive.value_or(options_.keep_alive);
   const GgufFile file = GgufFile::open(plan.source.path);
-  ExecutorOptions& executor = plan.options.executor;
-  executor = settled(file, executor);
-  const std::optional<std::uint64_t> own = executor.memory_budget;
-  if (budget_ > 0) executor.memory_budget = std::min(own.value_or(budget_), budget_);
-  plan.device = fitting_device(file, device_, executor, [this](const std::string& reason) { log_.warn("{}", reason); });
-  if (plan.device != device_) executor.memory_budget = own;
-  const MemoryPlan memory = plan_memory(file, *plan.device, executor);
-  // `budget_` is what the device has where nobody has set one.
-  const bool is_within_budget = plan.device == device_ && options_.budget > 0;
-  const bool budget_is_set = is_within_budget || (own && own == executor.memory_budget);
-  plan.context_limit = context_limit(executor, memory, budget_is_set);
+  const ExecutorOptions wanted = settled(file, plan.options.executor);
+  Placement placed = place_model(file, device_, wanted, [this](const Device& device) { return budget_on(device); });
+  if (!placed.moved.empty()) log_.warn("'{}': {}", name, placed.moved);
+  // A budget that nobody has set is what the device has.
+  const bool is_within_set = placed.device == device_ && options_.budget > 0;
+  const bool is_own = wanted.memory_budget && wanted.memory_budget == placed.options.memory_budget;
+  plan.context_limit = context_limit(placed.options, placed.memory, is_within_set || is_own);
   // What fits alone is what is loaded, whoever must go for it.
-  executor.context = memory.context;
-  executor.repack = memory.repack;
-  executor.mirrors = memory.mirrored;
+  ExecutorOptions& executor = plan.options.executor;
+  executor = std::move(placed.options);
+  executor.context = placed.memory.context;
+  executor.repack = placed.memory.repack;
+  executor.mirrors = placed.memory.mirrored;
   plan.options.has_device = true;
-  plan.bytes = plan.device == device_ ? memory.total() : 0;
+  plan.device = std::move(placed.device);
+  plan.bytes = placed.memory.total();
   return plan;
+}
+
+std::uint64_t RegistryCore::budget_on(const Device& device) {
+  if (&device == device_.get()) return budget_;
+  const std::uint64_t share = free_share(device);
+  const std::scoped_lock lock(mutex_);
+  if (!fallback_budget_) fallback_budget_ = share;
+  return *fallback_budget_;
 }
 
 void RegistryCore::plan(Job& job) {

@@ -82,6 +82,12 @@ TEST_F(CKnown, NumbersOfTheModel) {
   same.kv_type = api::KvType::f32;
   EXPECT_EQ(estimate.kv, api::Model::estimate(file_, same).kv);
   EXPECT_EQ(estimate.context, 1024);
+  for (load.activations = 0; load.activations <= QUARREL_ACTIVATIONS_F16; ++load.activations) {
+    EXPECT_EQ(quarrel_model_estimate(quarrel_text_of(file_.c_str()), &load, &estimate, &error_), QUARREL_OK)
+        << load.activations << ": " << error_.message;
+  }
+  EXPECT_EQ(quarrel_model_estimate(quarrel_text_of(file_.c_str()), &load, &estimate, &error_), QUARREL_USAGE);
+  load.activations = 0;
   load.kv_type = 9;
   EXPECT_EQ(quarrel_model_estimate(quarrel_text_of(file_.c_str()), &load, &estimate, &error_), QUARREL_USAGE);
 

@@ -406,6 +406,21 @@ TEST(Observed, ExpertsAndScansAreTimedNowAndThen) {
   }
 }
 
+TEST(Observed, WhereClocksCostTimeStepsAreTimedSeldom) {
+  const TempDir folder;
+  OtherDevice device({.costly_clocks = true});
+  Executor executor(GgufFile::open(write_toy("nemotron_h_moe", folder.path())), device, {.context = 256});
+  const auto tokens = golden_tokens(80);
+  Sequences texts(executor);
+  TestSequence sequence = texts.make();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    texts.run_chunked({.sequence = &sequence, .tokens = std::span(tokens).subspan(i, 1)});
+  }
+  const Observations seen = executor.observe();
+  EXPECT_EQ(seen.moe_layers.calls, 2 * seen.experts.size()) << "the second step, and one of a thousand";
+  EXPECT_TRUE(seen.times.empty()) << "nobody watches them";
+}
+
 TEST(Observed, AStepWithTheClocksOnHasTheSameBits) {
   const TempDir folder;
   const auto path = write_toy("nemotron_h_moe", folder.path());

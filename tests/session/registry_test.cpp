@@ -5,6 +5,7 @@
 
 #include "session/refusal.h"
 #include "session/registry_fixture.h"
+#include "support/other_device.h"
 
 namespace quarrel::test {
 namespace {
@@ -67,7 +68,7 @@ TEST_F(RegistryTest, TheOldestGoesWhenAnotherNeedsTheRoom) {
   EXPECT_EQ(names(*models), (Names{"llama", "qwen3"}));
 }
 
-// A model that its GPU has no room for is loaded elsewhere, and takes nothing of what the others have.
+// A model that its GPU has no room for is loaded elsewhere, within what that has.
 TEST_F(RegistryTest, WhatIsTooLargeForTheDeviceGoesWhereThatFallsBackTo) {
   const auto device = std::make_shared<MeasuredDevice>(device_, 100'000);
   device->set_fallback([this] { return device_; });
@@ -75,8 +76,33 @@ TEST_F(RegistryTest, WhatIsTooLargeForTheDeviceGoesWhereThatFallsBackTo) {
   const Lease lease = models.acquire_and_wait("llama");
   EXPECT_EQ(&lease->device(), device_.get());
   EXPECT_EQ(ask(lease->engine(), request()).tokens.size(), 8u);
-  EXPECT_EQ(models.bytes_used(), 0u);
-  EXPECT_NE(log_.text().find("has too little memory"), std::string::npos) << log_.text();
+  EXPECT_EQ(models.bytes_used(), bytes_of("llama"));
+  EXPECT_NE(log_.text().find("'llama': the model runs on the cpu, not on"), std::string::npos) << log_.text();
+}
+
+// They go for each other there, and never for those on the device.
+TEST_F(RegistryTest, WhereItFallsBackToThereIsABudgetToo) {
+  const auto other = std::make_shared<MeasuredDevice>(device_, (room_for_one() + 2000) / 9 * 10);
+  const auto device = std::make_shared<OtherDevice>(OtherLimits{.activations = {ActivationPrecision::int8_split}});
+  device->set_fallback([other] { return other; });
+  RegistryOptions with = options();
+  with.models["llama"] = {.load = load_options()};
+  with.models["llama"].load.executor.activations = ActivationPrecision::f32;
+  with.models["qwen3"] = with.models["llama"];
+  ModelRegistry models(device, std::move(with), log_);
+  const Lease first = models.acquire_and_wait("granite");
+  EXPECT_EQ(&first->device(), device.get());
+  Lease second = models.acquire_and_wait("llama");
+  EXPECT_EQ(&second->device(), other.get());
+  const std::uint64_t both = models.bytes_used();
+  Outcome third;
+  models.acquire("qwen3", third.acquired());
+  settle(models);
+  EXPECT_FALSE(third.done()) << "the second is in use";
+  second.reset();
+  EXPECT_EQ(&third.wait().take()->device(), other.get());
+  EXPECT_EQ(names(models), (Names{"granite", "qwen3"}));
+  EXPECT_LE(models.bytes_used(), both + bytes_of("qwen3") - bytes_of("llama"));
 }
 
 TEST_F(RegistryTest, WaitsForRoomWithoutAThread) {

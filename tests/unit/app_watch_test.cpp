@@ -44,7 +44,7 @@ TEST(DeviceWatch, LoadAndPowerAreOnlyToldOfWhatTakesASecond) {
                                       .memory_used = 2'000'000'000,
                                       .memory_total = 150'000'000'000}));
   ASSERT_TRUE(watch.has_seen());
-  EXPECT_EQ(watch.text(), "1980 MHz (memory 3201 MHz), 2.0 GB of 150.0 GB used; too short to tell load and power");
+  EXPECT_EQ(watch.text(), "1980 MHz, memory 3201 MHz, 2.0 GB of 150.0 GB used; too short to tell load and power");
   const auto json = watch.json();
   EXPECT_TRUE(json["busy"].is_null());
   EXPECT_TRUE(json["watts"].is_null());
@@ -53,12 +53,37 @@ TEST(DeviceWatch, LoadAndPowerAreOnlyToldOfWhatTakesASecond) {
   EXPECT_FALSE(json.contains("missing"));
 }
 
+TEST(DeviceWatch, ThenTheyAreMeansOfTheWholeTime) {
+  using std::chrono::milliseconds;
+  const Clock::time_point begun = Clock::now();
+  DeviceWatch watch(begun);
+  const auto look = [&](milliseconds after, double busy, double watts) {
+    watch.look(StatedDevice(DeviceState{.busy = busy, .watts = watts, .memory_used = 1, .memory_total = 2}),
+               begun + after);
+  };
+  look(milliseconds(900), 0.0, 100.0);  // of what was before
+  look(milliseconds(1000), 0.5, 500.0);
+  look(milliseconds(1050), 0.0, 0.0);  // too soon after the one before
+  look(milliseconds(1100), 1.0, 600.0);
+  EXPECT_EQ(watch.text(), "busy 75 %, 550 W, 1 B of 2 B used");
+  EXPECT_DOUBLE_EQ(watch.json()["busy"].get<double>(), 0.75);
+  EXPECT_DOUBLE_EQ(watch.json()["watts"].get<double>(), 550.0);
+}
+
+// Some drivers tell a part.
+TEST(DeviceWatch, WhatIsNotToldLeavesNoTrace) {
+  const Clock::time_point begun = Clock::now();
+  DeviceWatch watch(begun);
+  watch.look(StatedDevice(DeviceState{.clock_hz = 1980e6, .memory_used = 1, .memory_total = 2}),
+             begun + std::chrono::seconds(2));
+  EXPECT_EQ(watch.text(), "1980 MHz, 1 B of 2 B used");
+}
+
 TEST(DeviceWatch, SaysWhyItKnowsLittle) {
   DeviceWatch watch;
   watch.look(StatedDevice(DeviceState{
       .memory_used = 1'000'000'000, .memory_total = 24'000'000'000, .missing = "libnvidia-ml.so.1 is not there"}));
-  EXPECT_EQ(watch.text(),
-            "1.0 GB of 24.0 GB used; load, power and clocks are not known: libnvidia-ml.so.1 is not there");
+  EXPECT_EQ(watch.text(), "1.0 GB of 24.0 GB used; the rest is not known: libnvidia-ml.so.1 is not there");
   EXPECT_EQ(watch.json()["missing"], "libnvidia-ml.so.1 is not there");
 }
 

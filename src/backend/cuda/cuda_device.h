@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   std::int32_t batch_rows() const noexcept override { return 2048; }
   std::size_t memory_available() const override;
   std::size_t memory_total() const override { return memory_total_; }
+  bool has_own_memory() const noexcept override { return true; }
   std::unique_ptr<Backend> make_backend(const BackendOptions& options) override;
   std::optional<DeviceSpeed> measure_speed() override;
   std::optional<DeviceState> state() const override;
