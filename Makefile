@@ -221,4 +221,4 @@ test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
 	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_TESTS=ON -DQUARREL_EXAMPLES=OFF . > /dev/null
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]
-	@build/cuda/cuda_backend_test --gtest_brief=1
+	@ctest --test-dir build/cuda --output-on-failure --no-tests=error -L '^cuda$$' -E '^cuda_kernels$$' -j 1

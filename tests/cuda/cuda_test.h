@@ -1,15 +1,24 @@
-// What tests of the CUDA backend share: the device, or a reason to skip.
+// What tests of the CUDA backend share: the device, or a reason to skip. Where there is a GPU that cannot be opened
+// they fail.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "backend/cuda_loader.h"
 #include "base/error.h"
 
 namespace quarrel::test {
+
+// The driver has a device, whether or not this program can use it.
+inline bool has_gpu() {
+  std::error_code nothing_there;
+  return std::filesystem::exists("/dev/nvidiactl", nothing_there);
+}
 
 class CudaTest : public testing::Test {
  protected:
@@ -17,6 +26,7 @@ class CudaTest : public testing::Test {
     try {
       cuda_ = open_cuda_device(0);
     } catch (const Error& error) {
+      ASSERT_FALSE(has_gpu()) << "there is a GPU, but: " << error.what();
       GTEST_SKIP() << "no GPU to test on: " << error.what();
     }
   }

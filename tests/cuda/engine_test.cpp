@@ -70,7 +70,9 @@ class CudaRegistry : public RegistryTest {
  protected:
   CudaRegistry() : RegistryTest(gpu_or_cpu()) {}
   void SetUp() override {
-    if (device_->name() != "cuda") GTEST_SKIP() << "no GPU to test on";
+    if (device_->name() == "cuda") return;
+    ASSERT_FALSE(has_gpu()) << "there is a GPU that cannot be opened";
+    GTEST_SKIP() << "no GPU to test on";
   }
 };
 

@@ -95,15 +95,9 @@ int columns_of(const RandomHalves& matrix) { return matrix.dense.columns; }
 std::string type_name(const RandomMatrix& matrix) { return format_name(matrix.packed.format); }
 std::string type_name(const RandomHalves&) { return "F16"; }
 
-// Runs the op on `rows` rows, splitting them first when they are many.
-void run(const LaunchContext& context, GemvOp op, const DeviceBuffer& split) {
+void run(const LaunchContext& context, const GemvOp& op, const DeviceBuffer& split) {
   if (op.matrices[0].halves.data != nullptr) return half_gemv(context, op);
-  const int room = gemv_rows(context, op);
-  if (room > kMaxFusedSplitRows) {
-    split_activations(context, op.input, room, split.data());
-    op.split = split.data();
-  }
-  gemv(context, op);
+  gemv_in_parts(context, op, split.data());
 }
 
 // The same rows alone and among others must give the same bits, and nearly the exact sums.
@@ -234,6 +228,33 @@ void test_fusions(Fixture& fixture) {
     exact_glu.resize(as_size(count) * 512);
     fixture.check(fmt::format("gemv glu, {} rows", count),
                   difference(to_host(out_glu.as<float>(), as_size(count) * 512), exact_glu), kBound);
+  }
+}
+
+// Rows that a smaller shared memory has no room for are taken in parts, and get the same bits.
+void test_parts(Fixture& fixture, WeightFormat format) {
+  constexpr int kRows = 512;
+  constexpr int kColumns = 1024;
+  const RandomMatrix gate(format, kRows, kColumns, fixture.random());
+  const RandomMatrix up(format, kRows, kColumns, fixture.random());
+  const DeviceBuffer in = to_device(random_input(kMaxSplitRows, kColumns, fixture.random()));
+  const DeviceBuffer split = poisoned(split_bytes(kColumns, kMaxSplitRows));
+  LaunchContext small = fixture.context();
+  small.shared_bytes = 99 * 1024;
+  for (const int count : {8, 13, 16}) {
+    std::vector<float> outs[2];
+    for (const bool in_parts : {false, true}) {
+      const DeviceBuffer out = poisoned(as_size(count * kRows) * 4);
+      GemvOp glu{.input = {.rows = in.as<float>(), .stride = kColumns, .columns = kColumns, .count = count},
+                 .matrix_count = 2,
+                 .output = GemvOutput::glu};
+      glu.matrices[0] = {.weight = gate.packed, .out = out.as<float>(), .stride = kRows};
+      glu.matrices[1] = {.weight = up.packed};
+      run(in_parts ? small : fixture.context(), glu, split);
+      outs[in_parts ? 1 : 0] = to_host(out.as<float>(), as_size(count * kRows));
+    }
+    fixture.check(fmt::format("gemv glu {}, {} rows in parts", format_name(format), count), outs[0] == outs[1],
+                  "the same bits");
   }
 }
 
@@ -494,6 +515,8 @@ void test_gemv(Fixture& fixture) {
   test_half_fusions(fixture, 4096, 2048);
   test_half_fusions(fixture, 14336, 4096);
   test_fusions(fixture);
+  test_parts(fixture, WeightFormat::q8_0);
+  test_parts(fixture, WeightFormat::q6_k);
   test_qkv(fixture);
   for (const int count : {2, 3, 16}) {
     test_bad_numbers(fixture, RandomMatrix(WeightFormat::q4_k, 64, 512, fixture.random()), count);

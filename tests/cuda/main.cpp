@@ -2,6 +2,7 @@
 // --check, times it. Random numbers are others in every run, unless the seed that a run has printed is given again.
 // --shared 99 is what GPUs other than Hopper and A100 have: no thread block may ask for more, and none of Hopper's own
 // kernels runs.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -45,8 +46,12 @@ int main(int argc, char** argv) {
       seed = std::strtoull(argv[++i], nullptr, 10);
     } else if (std::strcmp(argv[i], "--shared") == 0 && i + 1 < argc) {
       shared_kib = std::atoi(argv[++i]);
-    } else {
+    } else if (std::ranges::any_of(kSubjects,
+                                   [&](const Subject& each) { return std::strcmp(each.name, argv[i]) == 0; })) {
       wanted.insert(argv[i]);
+    } else {
+      std::printf("error: there is no option and no subject '%s'\n", argv[i]);
+      return 2;
     }
   }
   int devices = 0;

@@ -5,6 +5,7 @@
 
 #include "backend/cuda_loader.h"
 #include "base/error.h"
+#include "cuda/cuda_test.h"
 #include "ops/devices.h"
 
 namespace quarrel::test {
@@ -14,6 +15,7 @@ std::unique_ptr<Device> gpu_or_skip() {
   try {
     return open_cuda_device(0);
   } catch (const Error& error) {
+    EXPECT_FALSE(has_gpu()) << "there is a GPU, but: " << error.what();
     [&] { GTEST_SKIP() << "no GPU to test on: " << error.what(); }();
     return nullptr;
   }

@@ -6,15 +6,6 @@
 #include "base/as_size.h"
 
 namespace quarrel::cuda {
-namespace {
-
-// What the op's timer calls it.
-std::string_view timed_as(const LinearOp& op) {
-  const bool in_layer = op.sublayer == SublayerKind::attention || op.sublayer == SublayerKind::feed_forward;
-  return in_layer ? profile_name(op) : "projections";
-}
-
-}  // namespace
 
 std::uint64_t CountedBackend::rows_of(RowSet rows) const {
   if (rows == RowSet::outputs) return issued_->outputs.size();

@@ -237,7 +237,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
 }
 
 // The first GEMM of a process loads the library's kernels, tens of milliseconds that no step shall take; those of a
-// full prompt are planned here too.
+// full prompt whose matrices stand alone are planned here too.
 void CudaBackend::warm_up_gemms(int rows) {
   if (options_.deterministic || rows <= kMaxPackedGemmRows) return;
   for (const GemmShape& shape : weights_.gemm_shapes()) {

@@ -278,6 +278,8 @@ class CudaBackend : public Backend {
   struct Graph {
     StepShape shape = {};
     int seen = 0;
+    Ticket seen_in = 0;  // the last one
+    bool is_refused = false;
     cudaGraphExec_t executable = nullptr;
   };
   // What the next step may name tokens by.
@@ -319,9 +321,12 @@ class CudaBackend : public Backend {
   OutputEdits edits_of(const StepOutput& output, const TokenDraw& draw, std::int32_t row) const;
   void issue(const Step& step, const Forward& forward);
   void run_forward(const Forward& forward);
+  Graph* graph_of(const StepShape& shape);
+  bool capture(Graph& graph, const Forward& forward);
   void run_kernels(const Forward& forward);
   bool can_be_captured() const noexcept;
   void copy_logits(int first, int count);
+  static int reported_outputs(const Record& record);
   void copy_reports();
   void take_report(const OutputRecord& output, const ResultMemory& memory, SampleResult& result) const;
   void finish(Record& record);

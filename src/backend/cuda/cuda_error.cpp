@@ -47,6 +47,7 @@ ErrorKind kind_of(cudaError_t status) noexcept {
 
 void check(cudaError_t status, const char* op) {
   if (status == cudaSuccess) return;
+  cudaGetLastError();  // else the runtime tells it of the next op, too
   fail(kind_of(status), "CUDA, {}: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 

@@ -143,7 +143,8 @@ const std::uint16_t* CudaBackend::halves_of(Input& input) {
 
 const std::uint16_t* CudaBackend::image_of(Input& input) {
   // Whatever takes the image overwrites the parts.
-  const bool is_joined = pending_join_.out == input.in.data && pending_join_.rows == input.in.count;
+  const bool is_joined = pending_join_.out == input.in.data && pending_join_.rows == input.in.count &&
+                         pending_join_.width == input.in.width;
   if (!is_joined) settle_join();
   if (input.image != nullptr) return input.image;
   const Halved wanted{.rows = input.in.data, .count = input.in.count, .width = input.in.width, .is_image = true};
@@ -204,16 +205,9 @@ bool CudaBackend::can_multiply_halves(const Weight& weight) const {
 }
 
 void CudaBackend::run_gemv(GemvOp op) {
-  const bool packed = op.matrices[0].weight.data != nullptr;
-  const int room = packed ? gemv_rows(context_, op) : 0;
-  if (room > kMaxFusedSplitRows) {
-    split_activations(context_, op.input, room, split_);
-    op.split = split_;
-    after_small_kernel_ = true;
-  }
   op.follows_small_kernel = after_small_kernel_;
-  if (packed) {
-    gemv(context_, op);
+  if (op.matrices[0].weight.data != nullptr) {
+    gemv_in_parts(context_, op, split_);
   } else {
     half_gemv(context_, op);
   }

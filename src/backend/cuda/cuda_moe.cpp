@@ -142,6 +142,7 @@ void CudaBackend::run_expert_matrices(ExpertGemvOp op, const Input* rows) {
   const bool packed = op.matrices[0].packed.data != nullptr;
   const int pairs = op.pairs;
   const int most = packed ? context_.multiprocessors / op.pairs_a_row * op.pairs_a_row : pairs;
+  if (most == 0) fail_launch(op.name, "a row goes to more experts than the device has multiprocessors");
   const SplitInput whole = op.input;
   const std::int32_t* chosen = op.chosen;
   float* out = op.out;
@@ -325,7 +326,8 @@ bool CudaBackend::run_fused_experts(const MoeOp& op, Input& input, const RowSpan
     return false;
   }
   const Segment& rows = input.rows;
-  const FusedExpertsOp first_rows = fused_experts_of(op, input, 0, std::min(rows.count, kMaxFusedExpertRows), out);
+  const int most = most_fused_expert_rows(context_);
+  const FusedExpertsOp first_rows = fused_experts_of(op, input, 0, std::min(rows.count, most), out);
   if (!can_run_fused_experts(context_, first_rows)) return false;
   // Before the router, whose logits lie where it would write.
   if (first_rows.shared_values != nullptr) run_shared_expert(op, input);
@@ -334,9 +336,8 @@ bool CudaBackend::run_fused_experts(const MoeOp& op, Input& input, const RowSpan
     run_router(op, input);
   }
   const Timed timed(*this, "experts");
-  for (int first = 0; first < rows.count; first += kMaxFusedExpertRows) {
-    const FusedExpertsOp fused =
-        fused_experts_of(op, input, first, std::min(rows.count - first, kMaxFusedExpertRows), out);
+  for (int first = 0; first < rows.count; first += most) {
+    const FusedExpertsOp fused = fused_experts_of(op, input, first, std::min(rows.count - first, most), out);
     fused_experts_in(context_, fused);
     after_small_kernel_ = !fused_experts_down(context_, fused);
   }

@@ -19,11 +19,6 @@ constexpr int kMaxHeadDim = 256;  // of rope_store
 
 bool is_plain(const BranchEnd& end) { return end.branch.kind == NormKind::none && end.after.kind == NormKind::none; }
 
-std::string_view profile_name(const LinearOp& op) {
-  if (op.sublayer == SublayerKind::attention) return "attention out";
-  return op.sublayer == SublayerKind::feed_forward ? "down" : "projections";
-}
-
 [[noreturn]] void refuse(const char* what, const char* op) {
   fail(ErrorKind::unsupported, "the cuda backend has no kernels for {} yet (op {})", what, op);
 }
@@ -37,6 +32,7 @@ void CudaBackend::norm(const NormOp& op) {
   in.width = std::min(in.width, out.width);
   norm_rows(context_, in, device_norm(op.norm, in.width, op.in.rows, 0, op.layer), out.data, out.stride);
   after_small_kernel_ = true;
+  forget_halves(out);
 }
 
 // ---- Attention ----
@@ -291,7 +287,7 @@ CudaBackend::DeferredNorm CudaBackend::take_deferred_norm(const LinearOp& op) {
 }
 
 void CudaBackend::linear(const LinearOp& op) {
-  const Timed timed(*this, profile_name(op));
+  const Timed timed(*this, timed_as(op));
   const DeferredNorm deferred = take_deferred_norm(op);
   for (const Segment& rows : segments(op.in.rows)) {
     Input input = input_of(op.in, op.weight.columns, op.before, op.layer, rows);

@@ -212,6 +212,8 @@ void CudaBackend::load_outputs(const Step& step, Record& record) {
   ResultMemory& memory = result_memory_[as_size(which_)];
   const std::size_t bytes = as_size(logits) * as_size(vocabulary_) * sizeof(float);
   if (memory.logits.size() < bytes) memory.logits = PinnedBuffer(bytes, "logits");
+  const std::size_t report_bytes = as_size(reported_outputs(record)) * sizeof(RowReport);
+  if (memory.reports.size() < report_bytes) memory.reports = PinnedBuffer(2 * report_bytes, "reports of rows");
 }
 
 void CudaBackend::start_lanes(const Step& step) {
@@ -243,22 +245,26 @@ Ticket CudaBackend::submit(const Step& step, const Forward& forward) {
   finish_where_counts_lag(step);
   load_rows(step, *free);
   load_outputs(step, *free);
+  LastStep next{.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .lanes = {}, .ids = {}};
+  for (const OutputRecord& output : free->outputs) {
+    next.places.push_back(output.place);
+    next.on_host.push_back(output.on_host);
+    next.lanes.push_back(output.wanted.lane);
+  }
   issued_ = &*free;
   try {
     issue(step, forward);
   } catch (...) {
     // What was queued still reads this step's tables, which the next attempt writes.
-    cudaStreamSynchronize(stream_.get());
+    const cudaError_t status = cudaStreamSynchronize(stream_.get());
+    // And it may have written over what the step before has left on the device: from now on that comes from the host.
+    if (Record* before = record_of(last_.ticket)) finish(*before);
+    if (is_lasting(status)) check(status, "a step");
     throw;
   }
   check_.taken(step);
   free->ticket = last_ticket_ = ticket;
-  last_ = {.ticket = ticket, .is_known = false, .places = {}, .on_host = {}, .lanes = {}, .ids = {}};
-  for (const OutputRecord& output : free->outputs) {
-    last_.places.push_back(output.place);
-    last_.on_host.push_back(output.on_host);
-    last_.lanes.push_back(output.wanted.lane);
-  }
+  last_ = std::move(next);
   return ticket;
 }
 
@@ -308,47 +314,74 @@ void CudaBackend::run_kernels(const Forward& forward) {
 // A graph has no copies of logits: which rows are wanted differs from step to step.
 void CudaBackend::run_forward(const Forward& forward) {
   is_captured_ = false;
-  if (!can_be_captured()) return run_kernels(forward);
-  auto graph = std::ranges::find(graphs_, shape_, &Graph::shape);
-  if (graph == graphs_.end()) {
-    if (graphs_.size() == kMaxGraphs) return run_kernels(forward);
-    graphs_.push_back({.shape = shape_});
-    graph = graphs_.end() - 1;
-  }
+  Graph* graph = can_be_captured() ? graph_of(shape_) : nullptr;
+  if (graph == nullptr || graph->is_refused) return run_kernels(forward);
+  graph->seen_in = last_ticket_ + 1;
   if (graph->seen < kEagerSteps) {
+    run_kernels(forward);
     ++graph->seen;
+    return;
+  }
+  if (graph->executable == nullptr && !capture(*graph, forward)) {
+    graph->is_refused = true;
     return run_kernels(forward);
   }
   is_captured_ = true;
-  if (graph->executable == nullptr) {
-    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "capture of a step");
-    cudaGraph_t captured = nullptr;
-    try {
-      run_kernels(forward);
-    } catch (...) {
-      cudaStreamEndCapture(stream_.get(), &captured);
-      if (captured != nullptr) cudaGraphDestroy(captured);
-      throw;
-    }
-    check(cudaStreamEndCapture(stream_.get(), &captured), "capture of a step");
-    const cudaError_t status = cudaGraphInstantiate(&graph->executable, captured, 0);
-    cudaGraphDestroy(captured);
-    check(status, "capture of a step");
-  }
   check(cudaGraphLaunch(graph->executable, stream_.get()), "replay of a step");
   copy_logits(0, shape_.outputs());
 }
 
-// Of the outputs up to the last one that asks for one.
-void CudaBackend::copy_reports() {
+// The shape's place in the table, which one that was never captured leaves to it where there is no other; null: there
+// is none.
+CudaBackend::Graph* CudaBackend::graph_of(const StepShape& shape) {
+  const auto known = std::ranges::find(graphs_, shape, &Graph::shape);
+  if (known != graphs_.end()) return &*known;
+  if (graphs_.size() < kMaxGraphs) return &graphs_.emplace_back(Graph{.shape = shape});
+  Graph* oldest = nullptr;
+  for (Graph& graph : graphs_) {
+    if (graph.executable == nullptr && (oldest == nullptr || graph.seen_in < oldest->seen_in)) oldest = &graph;
+  }
+  if (oldest != nullptr) *oldest = {.shape = shape};
+  return oldest;
+}
+
+// False: the device has no room for the graph, or the step cannot be one. Nothing has run then, and it can run without.
+bool CudaBackend::capture(Graph& graph, const Forward& forward) {
+  check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "capture of a step");
+  cudaGraph_t captured = nullptr;
+  is_captured_ = true;
+  try {
+    run_kernels(forward);
+  } catch (...) {
+    is_captured_ = false;
+    cudaStreamEndCapture(stream_.get(), &captured);
+    if (captured != nullptr) cudaGraphDestroy(captured);
+    throw;
+  }
+  is_captured_ = false;
+  cudaError_t status = cudaStreamEndCapture(stream_.get(), &captured);
+  if (status == cudaSuccess) status = cudaGraphInstantiate(&graph.executable, captured, 0);
+  if (captured != nullptr) cudaGraphDestroy(captured);
+  if (status == cudaSuccess) return true;
+  graph.executable = nullptr;
+  if (is_lasting(status)) check(status, "capture of a step");
+  cudaGetLastError();  // else the next op is told of it
+  return false;
+}
+
+// How many outputs have a report, or stand before one that has.
+int CudaBackend::reported_outputs(const Record& record) {
   int end = 0;
-  for (const OutputRecord& output : issued_->outputs) {
+  for (const OutputRecord& output : record.outputs) {
     if (output.has_report) end = std::max(end, output.place + 1);
   }
-  if (end == 0) return;
-  const std::size_t bytes = as_size(end) * sizeof(RowReport);
-  PinnedBuffer& memory = result_memory_[as_size(which_)].reports;
-  if (memory.size() < bytes) memory = PinnedBuffer(2 * bytes, "reports of rows");
+  return end;
+}
+
+void CudaBackend::copy_reports() {
+  const std::size_t bytes = as_size(reported_outputs(*issued_)) * sizeof(RowReport);
+  if (bytes == 0) return;
+  const PinnedBuffer& memory = result_memory_[as_size(which_)].reports;
   check(cudaMemcpyAsync(memory.data(), reports_, bytes, cudaMemcpyDeviceToHost, stream_.get()), "reports of rows");
 }
 
@@ -470,10 +503,17 @@ StepResults CudaBackend::wait(Ticket ticket) {
   require(record != nullptr, "a ticket that was never given out or already awaited");
   device_.make_current();
   // Lanes take note of tokens in the order of steps.
-  if (Record* earlier = record_of(ticket - 1)) finish(*earlier);
+  Record* earlier = record_of(ticket - 1);
+  if (earlier != nullptr) finish(*earlier);
   finish(*record);
+  // What follows a step that failed was computed from what nobody knows.
+  if (earlier != nullptr && earlier->error && !record->error) record->error = earlier->error;
   record->ticket = 0;
   if (record->error) {
+    if (Record* later = record_of(ticket + 1)) {
+      finish(*later);
+      if (!later->error) later->error = record->error;
+    }
     check_.lost();
     last_ = {};
     std::rethrow_exception(std::exchange(record->error, nullptr));

@@ -33,7 +33,7 @@ class DenseGemm {
   static bool can_multiply(int rows, int columns) { return rows % 8 == 0 && columns % 8 == 0; }
   static std::size_t workspace_bytes();
 
-  void run(const LaunchContext& context, const GemmShape& shape, const void* weight, const void* in, void* out,
+  void run(const LaunchContext& context, GemmShape shape, const void* weight, const void* in, void* out,
            float scale = 1.0f);
 
  private:

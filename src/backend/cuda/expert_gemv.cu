@@ -10,6 +10,7 @@
 #include "backend/cuda/expert_gemv.h"
 #include "backend/cuda/gemv_chunk.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/shared_room.h"
 
 namespace quarrel::cuda {
 namespace {
@@ -19,7 +20,6 @@ constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
 constexpr int kItemChunks = 3;    // few enough that warps have equal shares of a block's chunks
 constexpr int kBatchItems = 128;  // whose sums are kept before they are written
-constexpr int kReservedBytes = 1024;
 constexpr int kDenseWarps = 8;
 
 struct KernelMatrix {
@@ -317,11 +317,17 @@ int stages_within(int limit, const PackedMatrix& matrix, int input_rows) {
   return std::clamp(left / (kWarps * chunk_bytes(matrix.format)), 0, kMaxStages);
 }
 
+// A block may have the end of one input row's pairs and the beginning of the next one's; where there is room for one
+// row alone, it has pairs of one.
+int rows_of_block(const LaunchContext& context, const PackedMatrix& matrix) {
+  return stages_within(context.shared_bytes, matrix, 2) > 0 ? 2 : 1;
+}
+
 }  // namespace
 
 bool can_run_expert_gemv(const LaunchContext& context, const PackedMatrix& matrix) {
   const int parts = (matrix.chunks() + kItemChunks - 1) / kItemChunks;
-  return stages_within(context.shared_bytes, matrix, 2) > 0 && 2 * parts <= kBatchItems;
+  return stages_within(context.shared_bytes, matrix, 1) > 0 && 2 * parts <= kBatchItems;
 }
 
 void prepare_expert_gemv(const LaunchContext& context) {
@@ -362,17 +368,21 @@ void expert_gemv(const LaunchContext& context, const ExpertGemvOp& op) {
   if (arguments.batch_items == 0) fail_launch(op.name, "these rows are too long");
   // More than half of the shared memory, so that no two blocks pile up on one multiprocessor, and little more, so that
   // the next kernel finds room beside this one; where that is too little, what there is.
-  const int half = (context.shared_bytes + kReservedBytes) / 2 - kReservedBytes;
-  arguments.stages = stages_within(half, matrix, 2);
+  const int half = half_of_shared(context.shared_bytes);
+  const int block_rows = rows_of_block(context, matrix);
+  arguments.stages = stages_within(half, matrix, block_rows);
   arguments.next_may_start = arguments.stages >= 2;
-  if (!arguments.next_may_start) arguments.stages = stages_within(context.shared_bytes, matrix, 2);
+  if (!arguments.next_may_start) arguments.stages = stages_within(context.shared_bytes, matrix, block_rows);
   if (arguments.stages == 0) fail_launch(op.name, "these rows are too long for the shared memory");
-  const int needed_bytes =
-      fixed_bytes() + 2 * activation_bytes(matrix.chunks()) + kWarps * arguments.stages * chunk_bytes(matrix.format);
+  const int needed_bytes = fixed_bytes() + block_rows * activation_bytes(matrix.chunks()) +
+                           kWarps * arguments.stages * chunk_bytes(matrix.format);
   const int shared_bytes = std::max(needed_bytes, std::min(half + 16, context.shared_bytes));
-  const dim3 grid(static_cast<unsigned>(std::min(arguments.units, context.multiprocessors)));
+  int blocks = std::min(arguments.units, context.multiprocessors);
+  // Equal shares for all rows: none ends within a block.
+  if (block_rows == 1) blocks -= blocks % (op.pairs / op.pairs_a_row);
   with_expert_format(matrix.format, [&]<WeightFormat F>() {
-    launch(op.name, context, expert_gemv_kernel<F>, grid, dim3(kThreads), shared_bytes, arguments);
+    launch(op.name, context, expert_gemv_kernel<F>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), shared_bytes,
+           arguments);
   });
 }
 

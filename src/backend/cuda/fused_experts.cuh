@@ -9,6 +9,7 @@
 #include "backend/cuda/expert_ring.cuh"
 #include "backend/cuda/fused_experts.h"
 #include "backend/cuda/moe_choice.cuh"
+#include "backend/cuda/shared_room.h"
 
 namespace quarrel::cuda::fused {
 
@@ -17,7 +18,6 @@ inline constexpr int kThreads = kSplitThreads;
 inline constexpr int kMaxStages = 4;
 inline constexpr int kMaxItemChunks = 8;
 inline constexpr int kBatchBytes = 8192;  // of sums that are kept before they are written
-inline constexpr int kReservedBytes = 1024;
 inline constexpr int kMostRowsOfBlock = 2;
 
 constexpr int row_bytes(int chunks) { return chunks * split_chunk_bytes(1); }
@@ -104,16 +104,21 @@ int best_item_chunks(const ItemsOfBlock& items_of_block) {
   return best;
 }
 
-inline int half_of_shared(const LaunchContext& context) {
-  return (context.shared_bytes + kReservedBytes) / 2 - kReservedBytes;
-}
-
 // As much of a block's shared memory as the compiler gives to the choices and the like.
 inline constexpr int kStaticBytes = sizeof(BlockChoices) + (1 + kMostRowsOfBlock) * kWarps * 4;
 
 // The shared expert's hidden rows lie behind those of the others.
 inline std::byte* shared_hidden_of(const FusedExpertsOp& op) {
   return op.hidden + static_cast<std::size_t>(op.input.count) * op.route.used * row_bytes(op.down.packed.chunks());
+}
+
+// Sums of so many units are kept at a time: as many as usual, or where those leave no room for a ring's stage, fewer.
+// `stages_with(units)` says how many stages there are then.
+template <typename StagesWith>
+int fitting_batch(int usual, const StagesWith& stages_with) {
+  int units = usual;
+  while (units > 1 && stages_with(units) == 0) --units;
+  return units;
 }
 
 // Of the second kernel: whether it can run, and what it must be told once a process and device.

@@ -47,6 +47,13 @@ std::size_t fused_hidden_bytes(int used, int widest_hidden);
 // Whether its shapes and formats fit these kernels and the shared memory.
 bool can_run_fused_experts(const LaunchContext& context, const FusedExpertsOp& op);
 
+// How many rows they take at a time: with a shared expert each row has two multiprocessors at least.
+int most_fused_expert_rows(const LaunchContext& context);
+
+// Whether the shared memory has room for the op with just its rows. Where can_run_fused_experts() it has, for all that
+// may be taken at a time.
+bool fused_experts_have_room(const LaunchContext& context, const FusedExpertsOp& op);
+
 // Once a process and device, before the first of the two.
 void prepare_fused_experts(const LaunchContext& context);
 

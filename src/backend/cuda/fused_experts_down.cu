@@ -9,8 +9,7 @@ using namespace fused;
 
 namespace {
 
-constexpr int kFewerWarps = 12;         // where the rings of more do not fit
-constexpr int kLoneBytes = 126 * 1024;  // of a GEMV that follows a kernel with few blocks (gemv.cu)
+constexpr int kFewerWarps = 12;  // where the rings of more do not fit
 
 struct DownArguments {
   RouteRowsOp route;
@@ -258,16 +257,21 @@ DownPlan plan_down(const LaunchContext& context, const FusedExpertsOp& op) {
   a.unit_items = Divisor(items_of(a.item_chunks));
   plan.blocks = std::min(a.units, context.multiprocessors);
   const int unit_bytes = a.unit_items.value * kTileRows * 4;
-  a.batch_units = std::clamp(kBatchBytes / unit_bytes, 1, divided_up(a.units, plan.blocks));
   const int row_chunks = op.route.used * a.chunks + a.shared_chunks;
-  const int fixed = a.batch_units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(row_chunks);
-  const auto stages_within = [&](int limit, int warps) {
-    return std::clamp((limit - kStaticBytes - fixed) / (warps * chunk_bytes(matrix.format)), 0, kMaxStages);
+  const auto fixed_with = [&](int units) {
+    return units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(row_chunks);
   };
+  const auto stages_with = [&](int units, int limit, int warps) {
+    return std::clamp((limit - kStaticBytes - fixed_with(units)) / (warps * chunk_bytes(matrix.format)), 0, kMaxStages);
+  };
+  a.batch_units = fitting_batch(std::clamp(kBatchBytes / unit_bytes, 1, divided_up(a.units, plan.blocks)),
+                                [&](int units) { return stages_with(units, context.shared_bytes, kWarps); });
+  const auto stages_within = [&](int limit, int warps) { return stages_with(a.batch_units, limit, warps); };
   // Beside the kernel before, and beside the one that follows: where there are fewer blocks than multiprocessors, that
   // one takes more than half of the memory.
   const bool is_even = plan.blocks == context.multiprocessors;
-  const int limit = is_even ? half_of_shared(context) - 16 : context.shared_bytes - kLoneBytes - kReservedBytes;
+  const int limit =
+      is_even ? half_of_shared(context.shared_bytes) - 16 : context.shared_bytes - kLoneBytes - kReservedBytes;
   for (const int warps : {kWarps, kFewerWarps}) {
     plan.warps = warps;
     a.stages = stages_within(limit, warps);
@@ -278,7 +282,7 @@ DownPlan plan_down(const LaunchContext& context, const FusedExpertsOp& op) {
     plan.warps = kWarps;
     a.stages = stages_within(context.shared_bytes, kWarps);
   }
-  if (a.stages > 0) plan.shared_bytes = fixed + a.stages * plan.warps * chunk_bytes(matrix.format);
+  if (a.stages > 0) plan.shared_bytes = fixed_with(a.batch_units) + a.stages * plan.warps * chunk_bytes(matrix.format);
   return plan;
 }
 

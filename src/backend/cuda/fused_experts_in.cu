@@ -275,21 +275,25 @@ InPlan plan_in(const LaunchContext& context, const FusedExpertsOp& op) {
   a.blocks[0] = shared.blocks[0];
   a.blocks[1] = shared.blocks[1];
   const int unit_bytes = a.unit_items.value * kTileRows * 4;
-  a.batch_units = std::clamp(kBatchBytes / unit_bytes, 1, shared.most);
-  const int fixed = a.batch_units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(a.chunks);
   const int stage_bytes = kWarps * chunk_bytes(matrix.format);
-  const auto stages_within = [&](int limit) {
-    return std::clamp((limit - kStaticBytes - fixed) / stage_bytes, 0, kMaxStages);
+  const auto fixed_with = [&](int units) {
+    return units * unit_bytes + std::min(rows, kMostRowsOfBlock) * row_bytes(a.chunks);
   };
+  const auto stages_with = [&](int units, int limit) {
+    return std::clamp((limit - kStaticBytes - fixed_with(units)) / stage_bytes, 0, kMaxStages);
+  };
+  a.batch_units = fitting_batch(std::clamp(kBatchBytes / unit_bytes, 1, shared.most),
+                                [&](int units) { return stages_with(units, context.shared_bytes); });
+  const auto stages_within = [&](int limit) { return stages_with(a.batch_units, limit); };
   // More than half of the shared memory, so that no two blocks pile up on one multiprocessor, and little more, so that
   // the next kernel finds room beside this one; where that is too little, what there is.
-  const int half = half_of_shared(context);
+  const int half = half_of_shared(context.shared_bytes);
   a.stages = stages_within(half);
   a.next_may_start = a.stages >= 2;
   if (!a.next_may_start) a.stages = stages_within(context.shared_bytes);
   if (a.stages == 0) return plan;
-  plan.shared_bytes =
-      std::max(fixed + a.stages * stage_bytes, std::min(half + 16, context.shared_bytes) - kStaticBytes);
+  plan.shared_bytes = std::max(fixed_with(a.batch_units) + a.stages * stage_bytes,
+                               std::min(half + 16, context.shared_bytes) - kStaticBytes);
   return plan;
 }
 
@@ -312,10 +316,19 @@ bool can_run_fused_experts(const LaunchContext& context, const FusedExpertsOp& o
     if (op.shared_in[0].packed.rows % kStepColumns != 0) return false;
     if (op.shared_down.packed.format != op.down.packed.format) return false;
   }
-  // Whatever the number of rows: they all take the same kernels.
+  if (context.multiprocessors < 2 * kMostRowsOfBlock) return false;
+  // Whatever the number of rows: they all take the same kernels, and need no more room.
   FusedExpertsOp most = op;
   most.input.count = kMostRowsOfBlock;
-  return plan_in(context, most).shared_bytes > 0 && can_run_down(context, most);
+  return fused_experts_have_room(context, most);
+}
+
+int most_fused_expert_rows(const LaunchContext& context) {
+  return std::min(kMaxFusedExpertRows, context.multiprocessors / 2);
+}
+
+bool fused_experts_have_room(const LaunchContext& context, const FusedExpertsOp& op) {
+  return plan_in(context, op).shared_bytes > 0 && can_run_down(context, op);
 }
 
 void prepare_fused_experts(const LaunchContext& context) {
@@ -329,7 +342,7 @@ void prepare_fused_experts(const LaunchContext& context) {
 
 void fused_experts_in(const LaunchContext& context, const FusedExpertsOp& op) {
   check_limits(op.route);
-  if (op.input.count > kMaxFusedExpertRows) fail_launch("experts in", "too many rows");
+  if (op.input.count > most_fused_expert_rows(context)) fail_launch("experts in", "too many rows");
   const InPlan plan = plan_in(context, op);
   if (plan.shared_bytes == 0) fail_launch("experts in", "these rows are too long for the shared memory");
   const dim3 grid(static_cast<unsigned>(plan.arguments.blocks[0] + plan.arguments.blocks[1]));

@@ -10,6 +10,7 @@
 #include "backend/cuda/gemv_chunk.cuh"
 #include "backend/cuda/gemv_end.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/shared_room.h"
 
 namespace quarrel::cuda {
 namespace {
@@ -17,9 +18,6 @@ namespace {
 constexpr int kWarps = kSplitWarps;
 constexpr int kThreads = kSplitThreads;
 constexpr int kMaxStages = 4;
-// Where the kernel before has only few blocks, a kernel's own would pile up too: then it has so much shared memory that
-// two blocks do not fit, and one of it and one of the next kernel still do.
-constexpr int kLoneBytes = 126 * 1024;
 constexpr int kPartsBytes = 18 * 1024;
 // Kernels of so many rows and more can go through a long row in phases.
 constexpr int kLeastPhasedRows = 4;
@@ -439,6 +437,45 @@ void prepare_gemv(const LaunchContext& context) {
     for (int format = kQ4KAndQ6K; format < kWeightFormats; ++format) {
       with_kernel(rows, format, [&](auto kernel) { allow_shared_bytes("gemv", kernel, context.shared_bytes); });
     }
+  }
+}
+
+GemvOp part_of(const GemvOp& op, int first, int count) {
+  GemvOp part = op;
+  part.input.rows += static_cast<std::ptrdiff_t>(first) * op.input.stride;
+  part.input.count = count;
+  if (part.input.first_bad_layer != nullptr) part.input.first_bad_layer += first;
+  for (GemvMatrix& matrix : part.matrices) {
+    if (matrix.out != nullptr) matrix.out += static_cast<std::ptrdiff_t>(first) * matrix.stride;
+  }
+  if (op.output == GemvOutput::qkv) {
+    part.qkv.rows = op.qkv.rows.from(first, count);
+    if (op.qkv.angles != nullptr) part.qkv.angles += static_cast<std::ptrdiff_t>(first) * op.qkv.pairs * 2;
+  }
+  return part;
+}
+
+bool gemv_has_room(const LaunchContext& context, const GemvOp& op) {
+  return launch_of(context, op, gemv_rows(context, op)).shared_bytes > 0;
+}
+
+int rows_of_a_launch(const LaunchContext& context, const GemvOp& op) {
+  int rows = split_rows(op.input.count);
+  while (rows > kLeastPhasedRows && launch_of(context, op, rows).shared_bytes == 0) rows /= 2;
+  return rows;
+}
+
+void gemv_in_parts(const LaunchContext& context, const GemvOp& op, std::byte* split) {
+  const int most = rows_of_a_launch(context, op);
+  for (int first = 0; first < op.input.count; first += most) {
+    GemvOp part = part_of(op, first, std::min(most, op.input.count - first));
+    if (first > 0) part.follows_small_kernel = false;
+    if (const int room = gemv_rows(context, part); room > kMaxFusedSplitRows) {
+      split_activations(context, part.input, room, split);
+      part.split = split;
+      part.follows_small_kernel = true;
+    }
+    gemv(context, part);
   }
 }
 

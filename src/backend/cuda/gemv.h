@@ -69,4 +69,17 @@ int gemv_rows(const LaunchContext& context, const GemvOp& op);
 
 void gemv(const LaunchContext& context, const GemvOp& op);
 
+// Whether a thread block's shared memory has room for all of its rows in one launch.
+bool gemv_has_room(const LaunchContext& context, const GemvOp& op);
+
+// The op for some of its rows.
+GemvOp part_of(const GemvOp& op, int first, int count);
+
+// How many of its rows a launch can take: all, or as many as a thread block's shared memory has room for.
+int rows_of_a_launch(const LaunchContext& context, const GemvOp& op);
+
+// The whole op in as many launches as it takes, with its rows split before them where they are many, into `split`
+// (split_bytes() of them).
+void gemv_in_parts(const LaunchContext& context, const GemvOp& op, std::byte* split);
+
 }  // namespace quarrel::cuda

@@ -9,14 +9,9 @@
 #include "backend/cuda/gemv.h"
 #include "backend/cuda/primitives.cuh"
 #include "backend/cuda/saturated_half.cuh"
+#include "backend/cuda/shared_room.h"
 
 namespace quarrel::cuda {
-
-// With dependent launches a kernel's blocks are to stand beside those of the kernel before, one of each on every
-// multiprocessor: each may have half of the shared memory. A kernel that needs more does not let the next one start:
-// its blocks would pile up two by two where room becomes free first, and leave the rest of the device idle.
-constexpr int kReservedBytes = 1024;  // the system's own, of each block
-constexpr int half_of_shared(int block_limit) { return (block_limit + kReservedBytes) / 2 - kReservedBytes; }
 
 // The block's tiles: every gridDim.x-th unit. A unit may have two tiles, whose sums are needed together: of a gate and
 // of what it gates, or of the two halves of a head (`half_shift` says how far these are apart, else it is negative).
@@ -74,8 +69,8 @@ struct Output {
   }
 };
 
-// Of how many outputs a block may know beforehand what will be done with them.
-constexpr int kept_capacity(int rows) { return rows <= 2 ? 128 : rows <= 8 ? 256 : 16; }
+// Of how many outputs a block may know beforehand what will be done with them: eight rows have 128 a batch at most.
+constexpr int kept_capacity(int rows) { return rows == 4 ? 256 : rows <= 8 ? 128 : 16; }
 
 // What is known of an output before its sum is.
 struct OutputEnd {

@@ -9,6 +9,7 @@
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/packed_gemm_chunk.cuh"
 #include "backend/cuda/saturated_half.cuh"
+#include "backend/cuda/shared_room.h"
 
 namespace quarrel::cuda {
 namespace {
@@ -285,8 +286,7 @@ __global__ void __launch_bounds__(kThreads, kTiles <= 4 ? 2 : 1)
   if (tiles[0] != nullptr) store<kTiles>(arguments, rows, tile, lane, sums);
 }
 
-constexpr int kStaticBytes = 1024;    // shared memory that is no part of a stage
-constexpr int kReservedBytes = 1024;  // the system's own, of each block
+constexpr int kStaticBytes = 1024;  // shared memory that is no part of a stage
 
 constexpr int stage_bytes_of(const PackedMatrix& matrix, int tiles) {
   return weight_stage_bytes(matrix.format) + row_stage_bytes(tiles * 8);
@@ -295,8 +295,7 @@ constexpr int stage_bytes_of(const PackedMatrix& matrix, int tiles) {
 // Two blocks a multiprocessor where both have room for two stages at least: one decodes while the other multiplies.
 int stages_of(const LaunchContext& context, const PackedMatrix& matrix, int tiles) {
   const int stage_bytes = stage_bytes_of(matrix, tiles);
-  const int beside_another =
-      ((context.shared_bytes + kReservedBytes) / 2 - kReservedBytes - kStaticBytes) / stage_bytes;
+  const int beside_another = (half_of_shared(context.shared_bytes) - kStaticBytes) / stage_bytes;
   if (beside_another >= 2) return std::min(kMaxStages, beside_another);
   return std::min(kMaxStages, (context.shared_bytes - kStaticBytes) / stage_bytes);
 }

@@ -320,22 +320,6 @@ void with_kernel(int rows, const Action& action) {
   action(half_gemv_kernel<kMaxRows>);
 }
 
-// The op for some of its rows.
-GemvOp part_of(const GemvOp& op, int first, int count) {
-  GemvOp part = op;
-  part.input.rows += static_cast<std::ptrdiff_t>(first) * op.input.stride;
-  part.input.count = count;
-  if (part.input.first_bad_layer != nullptr) part.input.first_bad_layer += first;
-  for (GemvMatrix& matrix : part.matrices) {
-    if (matrix.out != nullptr) matrix.out += static_cast<std::ptrdiff_t>(first) * matrix.stride;
-  }
-  if (op.output == GemvOutput::qkv) {
-    part.qkv.rows = op.qkv.rows.from(first, count);
-    if (op.qkv.angles != nullptr) part.qkv.angles += static_cast<std::ptrdiff_t>(first) * op.qkv.pairs * 2;
-  }
-  return part;
-}
-
 // Which warps have which columns.
 void share_columns(HalfArguments& arguments, int columns) {
   arguments.pieces = columns / kPieceColumns;

@@ -68,7 +68,11 @@ void Nvml::read(DeviceState& state) const {
   if (!missing_.empty()) return;
   Utilisation used;
   unsigned number = 0;
-  if (library_->utilisation(device_, &used) == kSuccess) state.busy = used.gpu / 100.0;
+  if (library_->utilisation(device_, &used) == kSuccess) {
+    state.busy = used.gpu / 100.0;
+  } else {
+    state.missing = "the driver does not tell this device's load";
+  }
   if (library_->clock(device_, kMultiprocessorClock, &number) == kSuccess) state.clock_hz = 1e6 * number;
   if (library_->clock(device_, kMemoryClock, &number) == kSuccess) state.memory_clock_hz = 1e6 * number;
   if (library_->power(device_, &number) == kSuccess) state.watts = 1e-3 * number;

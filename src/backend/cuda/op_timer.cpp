@@ -1,6 +1,13 @@
 #include "backend/cuda/op_timer.h"
 
+#include "backend/op_work.h"
+
 namespace quarrel::cuda {
+
+std::string_view timed_as(const LinearOp& op) noexcept {
+  const bool in_layer = op.sublayer == SublayerKind::attention || op.sublayer == SublayerKind::feed_forward;
+  return in_layer ? profile_name(op) : "projections";
+}
 
 Event& OpTimer::next_event() {
   if (used_ == events_.size()) events_.push_back(std::make_unique<Event>(true));

@@ -12,6 +12,9 @@
 
 namespace quarrel::cuda {
 
+// What the op's time is called: projections of recurrent layers and others are one.
+std::string_view timed_as(const LinearOp& op) noexcept;
+
 class OpTimer {
  public:
   // Ops may lie within ops: each end is that of the one that began last.
