@@ -42,6 +42,18 @@ struct BenchCommand {
   bool serve = false;
   bool profile = false;
   bool json = false;
+  std::vector<std::string> compare;
+};
+
+// What --compare takes.
+constexpr const char* kOnTheCpu = "cpu";
+constexpr const char* kDeterministic = "deterministic";
+
+// The same measured in another way.
+struct Comparison {
+  std::string way;
+  std::string device;
+  std::optional<Speed> prefill, decode;
 };
 
 struct BenchReport {
@@ -51,6 +63,7 @@ struct BenchReport {
   std::optional<DeviceSpeed> gpu;  // what a GPU can do; none on the host
   MachineSpeed machine;
   std::optional<Speed> without_graphs;  // decode, where a GPU was profiled
+  std::vector<Comparison> comparisons;
   ModelCost cost;
   std::optional<Speed> prefill, decode;
 };
@@ -138,6 +151,13 @@ nlohmann::ordered_json speed_json(const Speed& speed, std::int64_t tokens, const
   return value;
 }
 
+nlohmann::ordered_json comparison_json(const Comparison& comparison) {
+  nlohmann::ordered_json value{{"way", comparison.way}, {"device", comparison.device}};
+  if (comparison.prefill) value["prefill_tokens_per_s"] = comparison.prefill->tokens_per_s.mean();
+  if (comparison.decode) value["decode_tokens_per_s"] = comparison.decode->tokens_per_s.mean();
+  return value;
+}
+
 nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& command, const Executor& executor) {
   const SpeedSettings& settings = command.settings;
   nlohmann::ordered_json value{{"model",
@@ -179,6 +199,7 @@ nlohmann::ordered_json to_json(const BenchReport& report, const BenchCommand& co
     put_decode_share(decode, speed, report.machine);
     put_gpu_figures(decode, report);
   }
+  for (const Comparison& comparison : report.comparisons) value["comparisons"].push_back(comparison_json(comparison));
   return value;
 }
 
@@ -207,6 +228,17 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
     add_share(machine, decode_share(speed, report.machine));
     add(fmt::format("decode of {} for {} at depth {}", settings.generated, settings.batch, settings.depth),
         *report.decode, machine);
+  }
+  const auto compare = [&](const char* what, const std::string& way, const std::optional<Speed>& other,
+                           const std::optional<Speed>& speed) {
+    if (!other) return;
+    const double share = quotient(other->tokens_per_s.mean(), speed->tokens_per_s.mean());
+    add(fmt::format("  {} {}", what, way == kOnTheCpu ? "on the CPU" : "with --deterministic"), *other,
+        fmt::format("{:.3g} times that", share));
+  };
+  for (const Comparison& comparison : report.comparisons) {
+    compare("prefill", comparison.way, comparison.prefill, report.prefill);
+    compare("decode", comparison.way, comparison.decode, report.decode);
   }
   return table.text() + excess;
 }
@@ -287,6 +319,38 @@ Speed decode_without_graphs(const BenchCommand& command, const std::shared_ptr<D
   return SpeedBench(model, command.settings, [&] { check_interrupt(interrupts); }).decode(false);
 }
 
+// The same once: what is compared differs by more than one repetition from the next.
+Comparison compared(const BenchCommand& command, const std::string& way, std::shared_ptr<Device> device,
+                    LoadOptions load, Log& log, const Interrupts& interrupts) {
+  if (way == kOnTheCpu) {
+    ModelOptions options = command.options;
+    options.backend = "cpu";
+    options.device.clear();
+    device = open_device(options, log);
+  } else {
+    load.executor.deterministic = true;
+  }
+  const auto model = load_model(open_model_file(command.model), std::move(device), load, log);
+  SpeedSettings settings = command.settings;
+  settings.repeat = 1;
+  SpeedBench bench(model, settings, [&] { check_interrupt(interrupts); });
+  Comparison comparison{.way = way, .device = model->device_description(), .prefill = {}, .decode = {}};
+  if (settings.prompt > 0) comparison.prefill = bench.prefill(false);
+  if (settings.generated > 0) comparison.decode = bench.decode(false);
+  return comparison;
+}
+
+void check_comparisons(const std::vector<std::string>& ways, const Device& device, const ExecutorOptions& options) {
+  const auto asked = [&](const char* way) { return std::ranges::find(ways, way) != ways.end(); };
+  if (asked(kOnTheCpu) && device.name() == "cpu") {
+    fail(ErrorKind::usage, "--compare cpu: the model runs there already");
+  }
+  if (asked(kDeterministic) && (options.deterministic || !device.has_own_memory())) {
+    fail(ErrorKind::usage, "--compare deterministic: it is so already{}",
+         options.deterministic ? " (--deterministic)" : fmt::format(", as always on the {}", device.name()));
+  }
+}
+
 int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupts) {
   if (command.settings.prompt == 0 && command.settings.generated == 0) {
     fail(ErrorKind::usage, "there is nothing to measure: give -p or -n a number above 0");
@@ -306,7 +370,11 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
   BenchReport report;
   const Placement placed = place_model(file, open_device(command.options, log), settled(file, load.executor));
   if (!placed.moved.empty()) log.warn("{}", placed.moved);
+  check_comparisons(command.compare, *placed.device, load.executor);
   load.has_device = true;
+  for (const std::string& way : command.compare) {
+    report.comparisons.push_back(compared(command, way, placed.device, load, log, interrupts));
+  }
   report.gpu = placed.device->measure_speed();
   if (report.gpu && command.profile && command.settings.generated > 0) {
     report.without_graphs = decode_without_graphs(command, placed.device, load, log, interrupts);
@@ -359,12 +427,18 @@ void add_bench(CLI::App& app, CommandContext& context) {
                  "Show how long each kind of operation took and how near it came to the machine's limit; on a GPU also "
                  "what replaying captured steps gains")
       ->excludes(serve);
+  command
+      ->add_option("--compare", options->compare,
+                   "Measure the same on the CPU too, or on a GPU with --deterministic: once, after a warm-up")
+      ->check(one_of({kOnTheCpu, kDeterministic}))
+      ->type_name("WAY")
+      ->excludes(serve);
   command->add_flag("--json", options->json, "Everything as JSON");
   add_serve_options(*command, serve, options->serving);
   add_model_options(*command, options->options);
   command->footer(
       "On a GPU it measures what a kernel copies and what cuBLASLt multiplies first, and shows load, clocks, power and "
-      "memory beside the speed; what --deterministic costs is the difference to a second run with it.\n\n"
+      "memory beside the speed.\n\n"
       "Examples:\n  quarrel bench default\n  quarrel bench model.gguf -p 0 -n 64 --batch 8 --depth 1024 --profile\n"
       "  quarrel bench default --serve --clients 32 --prompt-tokens 64:256 --shared-prefix 32\n"
       "  quarrel bench default --serve --rate 2.5 --requests 100 --json");

@@ -1,5 +1,5 @@
-// Attention of single rows, and of prompts and texts, over a paged cache against sums in double: lengths around the
-// ends of blocks and splits, windows, sinks, soft caps, padding, numbers at the edges; then times.
+// Attention of single rows over a paged cache against sums in double: lengths around the ends of blocks and splits,
+// windows, sinks, soft caps, padding, numbers at the edges; then times.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,9 +9,9 @@
 #include <numeric>
 
 #include "backend/cuda/decode_attention.h"
-#include "backend/cuda/prefill_attention.h"
 #include "backend/cuda/register_gemm.h"
 #include "base/as_size.h"
+#include "cuda/extreme_numbers.h"
 #include "cuda/fixture.h"
 #include "quant/half.h"
 
@@ -31,15 +31,6 @@ struct AttentionCase {
   float size = 1.0f;      // of keys and queries
   bool extremes = false;  // keys and values of the largest numbers and the smallest
   int context = 0;        // what the kernel is told that there may be; 0: it does not know
-};
-
-// The largest F16 and subnormals. Keys are the same in all dimensions and queries are ones, so that of what a row sees
-// all positions of the largest key count alike.
-struct ExtremeNumbers {
-  float operator()(std::mt19937_64& random) const {
-    constexpr float kNumbers[] = {65504.0f, -65504.0f, 5.96e-8f, -5.96e-8f, 0.0f, 1.0f};
-    return kNumbers[random() % std::size(kNumbers)];
-  }
 };
 
 // A cache with a sequence a row, its blocks in random order, and NaN wherever nobody may look.
@@ -236,208 +227,10 @@ void time_case(Fixture& fixture, const AttentionCase& setting, int rows, int pos
                        overlapped, bytes);
 }
 
-// Rows of several texts one after the other: the last ones of each, all of which a step computes at once.
-struct PrefillCase {
-  int heads = 12;
-  int kv_heads = 4;
-  int dim = 64;
-  int window = 0;
-  bool causal = true;
-  float soft_cap = 0.0f;
-  bool sinks = false;
-  bool extremes = false;
-};
-
-class PrefillData {
- public:
-  // `lengths` of the texts; `old` positions of each were computed before.
-  PrefillData(Fixture& fixture, const PrefillCase& setting, const std::vector<std::int32_t>& lengths, int old)
-      : setting_(setting), lengths_(lengths) {
-    block_ = as_size(setting.kv_heads * kKvBlockTokens * setting.dim);
-    stride_ = (std::ranges::max(lengths) + kKvBlockTokens - 1) / kKvBlockTokens;
-    tables_.resize(lengths.size() * as_size(stride_));
-    std::iota(tables_.begin(), tables_.end(), 0);
-    std::ranges::shuffle(tables_, fixture.random());
-    keys_.assign(tables_.size() * block_, 0x7e00);
-    values_.assign(tables_.size() * block_, 0x7e00);
-    std::minstd_rand fast(static_cast<unsigned>(fixture.random()()));
-    const auto uniform = [&fast] { return (static_cast<float>(fast()) * 9.3132e-10f - 1.0f) * 1.7320508f; };
-    for (std::size_t s = 0; s < lengths.size(); ++s) {
-      for (int j = 0; j < lengths[s]; ++j) {
-        for (int head = 0; head < setting.kv_heads; ++head) {
-          const float key = setting.extremes ? ExtremeNumbers()(fixture.random()) : 0.0f;
-          for (std::size_t i = 0; i < as_size(setting.dim); ++i) {
-            keys_[place(s, j, head) + i] = f32_to_f16(setting.extremes ? key : uniform());
-            const float value = setting.extremes ? ExtremeNumbers()(fixture.random()) : uniform();
-            values_[place(s, j, head) + i] = f32_to_f16(value);
-          }
-        }
-        if (j < old) continue;
-        if (j == old || tiles_.back().count == kPrefillTileRows) {
-          tiles_.push_back({.first = static_cast<std::int32_t>(positions_.size()), .count = 0});
-        }
-        ++tiles_.back().count;
-        positions_.push_back(j);
-        sequences_.push_back(static_cast<std::int32_t>(s));
-      }
-    }
-    q_ = random_values(positions_.size() * width(), 1.0f, fixture.random());
-    if (setting.extremes) std::ranges::fill(q_, 1.0f);
-    if (setting.sinks) sinks_ = random_values(as_size(setting.heads), 2.0f, fixture.random());
-    device_sinks_ = to_device(sinks_);
-    device_positions_ = to_device(positions_);
-    device_sequences_ = to_device(sequences_);
-    device_tables_ = to_device(tables_);
-    device_lengths_ = to_device(lengths_);
-    device_tiles_ = to_device(tiles_);
-    device_keys_ = to_device(keys_);
-    device_values_ = to_device(values_);
-    device_q_ = to_device(q_);
-    out_ = poisoned(q_.size() * 4);
-  }
-
-  PrefillAttentionOp op() const {
-    const int width = setting_.heads * setting_.dim;
-    return {.rows = {.positions = device_positions_.as<std::int32_t>(),
-                     .sequences = device_sequences_.as<std::int32_t>(),
-                     .tables = device_tables_.as<std::int32_t>(),
-                     .table_stride = stride_,
-                     .count = static_cast<int>(positions_.size()),
-                     .lengths = device_lengths_.as<std::int32_t>()},
-            .tiles = device_tiles_.as<PrefillTile>(),
-            .tile_count = static_cast<int>(tiles_.size()),
-            .kv = {.keys = device_keys_.as<std::uint16_t>(),
-                   .values = device_values_.as<std::uint16_t>(),
-                   .key_block_stride = static_cast<std::int64_t>(block_),
-                   .value_block_stride = static_cast<std::int64_t>(block_),
-                   .heads = setting_.kv_heads,
-                   .dim = setting_.dim},
-            .q = device_q_.as<float>(),
-            .out = out_.as<float>(),
-            .q_stride = width,
-            .out_stride = width,
-            .heads = setting_.heads,
-            .scale = scale(),
-            .soft_cap = setting_.soft_cap,
-            .window = setting_.window,
-            .causal = setting_.causal,
-            .sinks = setting_.sinks ? device_sinks_.as<float>() : nullptr};
-  }
-
-  std::size_t rows() const { return positions_.size(); }
-  std::size_t width() const { return as_size(setting_.heads * setting_.dim); }
-  std::vector<float> results() const { return to_host(out_.as<float>(), q_.size()); }
-  // Products of queries and keys, and of weights and values, without the masked ones.
-  double operations() const {
-    double seen = 0.0;
-    for (std::size_t r = 0; r < rows(); ++r) seen += end(r) - begin(r);
-    return 4.0 * seen * setting_.heads * setting_.dim;
-  }
-
-  std::vector<double> exact(std::size_t r) const {
-    const std::size_t dim = as_size(setting_.dim);
-    const std::size_t s = as_size(sequences_[r]);
-    std::vector<double> out(width());
-    for (int head = 0; head < setting_.heads; ++head) {
-      const int kv_head = head / (setting_.heads / setting_.kv_heads);
-      const float* query = q_.data() + r * width() + as_size(head) * dim;
-      double* sums = out.data() + as_size(head) * dim;
-      std::vector<double> scores;
-      double most = setting_.sinks ? static_cast<double>(sinks_[as_size(head)]) : -1e300;
-      for (int j = begin(r); j < end(r); ++j) {
-        const std::size_t at = place(s, j, kv_head);
-        double score = 0.0;
-        for (std::size_t i = 0; i < dim; ++i) {
-          score += static_cast<double>(query[i]) * static_cast<double>(f16_to_f32(keys_[at + i]));
-        }
-        score *= static_cast<double>(scale());
-        const auto cap = static_cast<double>(setting_.soft_cap);
-        scores.push_back(cap > 0.0 ? cap * std::tanh(score / cap) : score);
-        most = std::max(most, scores.back());
-      }
-      double total = setting_.sinks ? std::exp(static_cast<double>(sinks_[as_size(head)]) - most) : 0.0;
-      for (int j = begin(r); j < end(r); ++j) {
-        const double weight = std::exp(scores[as_size(j - begin(r))] - most);
-        total += weight;
-        const std::size_t at = place(s, j, kv_head);
-        for (std::size_t i = 0; i < dim; ++i) sums[i] += weight * static_cast<double>(f16_to_f32(values_[at + i]));
-      }
-      for (std::size_t i = 0; i < dim; ++i) sums[i] /= total;
-    }
-    return out;
-  }
-
- private:
-  float scale() const { return 1.0f / std::sqrt(static_cast<float>(setting_.dim)); }
-  int begin(std::size_t r) const { return setting_.window > 0 ? std::max(0, positions_[r] - setting_.window + 1) : 0; }
-  int end(std::size_t r) const { return setting_.causal ? positions_[r] + 1 : lengths_[as_size(sequences_[r])]; }
-  std::size_t place(std::size_t s, int position, int head) const {
-    const auto block = as_size(tables_[s * as_size(stride_) + as_size(position / kKvBlockTokens)]);
-    return block * block_ + as_size((head * kKvBlockTokens + position % kKvBlockTokens) * setting_.dim);
-  }
-
-  PrefillCase setting_;
-  std::vector<std::int32_t> lengths_;
-  std::vector<std::int32_t> positions_;
-  std::vector<std::int32_t> sequences_;
-  std::vector<std::int32_t> tables_;
-  std::vector<PrefillTile> tiles_;
-  int stride_ = 1;
-  std::size_t block_ = 0;
-  std::vector<std::uint16_t> keys_;
-  std::vector<std::uint16_t> values_;
-  std::vector<float> q_;
-  std::vector<float> sinks_;
-  DeviceBuffer device_positions_, device_sequences_, device_tables_, device_lengths_, device_tiles_, device_keys_,
-      device_values_, device_q_, device_sinks_, out_;
-};
-
-// `old` positions of each text were computed before.
-void test_prefill(Fixture& fixture, const PrefillCase& setting,
-                  const std::vector<std::int32_t>& lengths = {300, 64, 41, 129}, int old = 40) {
-  const PrefillData data(fixture, setting, lengths, old);
-  prefill_attention(fixture.context(), data.op());
-  const auto results = data.results();
-  std::vector<double> exact(results.size());
-  parallel_for(static_cast<int>(data.rows()), [&](int row) {
-    const std::size_t r = as_size(row);
-    std::ranges::copy(data.exact(r), exact.begin() + static_cast<std::ptrdiff_t>(r * data.width()));
-  });
-  fixture.check(
-      fmt::format("{} {}/{} heads of {}{}{}{}{}{}", setting.causal ? "prompts" : "texts", setting.heads,
-                  setting.kv_heads, setting.dim, setting.window > 0 ? fmt::format(" window {}", setting.window) : "",
-                  setting.soft_cap > 0.0f ? " soft cap" : "", setting.sinks ? " sinks" : "",
-                  setting.extremes ? " extremes" : "", old > 40 ? fmt::format(" from {}", old) : ""),
-      difference(results, exact), kBoundManyHeads);
-}
-
-void time_prefill(Fixture& fixture, const PrefillCase& setting, const std::vector<std::int32_t>& lengths) {
-  const PrefillData data(fixture, setting, lengths, 0);
-  const double time = fixture.microseconds(
-      8, fixture.context(), [&](int, const LaunchContext& context) { prefill_attention(context, data.op()); });
-  fixture.report_operations(fmt::format("{} {}/{}x{}, {} of {}", setting.causal ? "prompts" : "texts", setting.heads,
-                                        setting.kv_heads, setting.dim, lengths.size(), lengths.front()),
-                            time, data.operations());
-}
-
 }  // namespace
 
 void test_attention(Fixture& fixture) {
   prepare_decode_attention(fixture.context());
-  prepare_prefill_attention();
-  for (const bool causal : {true, false}) {
-    test_prefill(fixture, {.causal = causal});
-    test_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 32, .causal = causal});
-    test_prefill(fixture, {.heads = 4, .kv_heads = 4, .dim = 128, .window = 100, .causal = causal});
-    test_prefill(fixture, {.causal = causal, .soft_cap = 2.0f, .sinks = true});
-    test_prefill(fixture, {.causal = causal, .extremes = true});
-    test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 128, .causal = causal, .sinks = true, .extremes = true});
-  }
-  test_prefill(fixture, {.heads = 8, .kv_heads = 2, .dim = 64, .window = 128, .sinks = true});
-  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 128}, {4096}, 4096 - 200);
-  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 64, .soft_cap = 30.0f, .sinks = true}, {4096, 4000}, 3950);
-  test_prefill(fixture, {.heads = 4, .kv_heads = 1, .dim = 128}, {32768}, 32768 - 80);
-  test_prefill(fixture, {.heads = 4, .kv_heads = 2, .dim = 64, .window = 4096, .sinks = true}, {32768}, 32768 - 80);
   const std::vector<std::int32_t> positions{0, 15, 16, 63, 64, -1, 500, 2047, 2048, 4999};
   test_case(fixture, {}, positions);
   test_case(fixture, {.heads = 12, .kv_heads = 4, .dim = 64, .sinks = true}, positions);
@@ -457,10 +250,6 @@ void test_attention(Fixture& fixture) {
   test_case(fixture, {.heads = 8, .kv_heads = 2, .dim = 64, .window = 4096, .soft_cap = 30.0f, .sinks = true},
             {32767, 4095, 5000});
   if (!fixture.times()) return;
-  time_prefill(fixture, {.heads = 32, .kv_heads = 8, .dim = 128}, {2048});
-  time_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 64, .causal = false}, {512, 512, 512, 512});
-  time_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 64, .causal = false}, {2048});
-  time_prefill(fixture, {.heads = 12, .kv_heads = 12, .dim = 32, .causal = false}, {512, 512, 512, 512});
   for (const int context : {128, 512, 4096, 16384}) time_case(fixture, {}, 1, context - 1);
   time_case(fixture, {}, 8, 1023);
   time_case(fixture, {}, 16, 4095);

@@ -30,8 +30,6 @@ DeviceBuffer to_device(std::span<const T> values, const char* purpose);
 template <typename T>
 std::vector<T> to_host(const T* place, std::size_t count);
 
-// A copy by all multiprocessors: the bandwidth that everything is measured against.
-
 // Device memory filled with bytes that are NaN as floats: what nobody wrote shows.
 DeviceBuffer poisoned(std::size_t bytes);
 void poison(const DeviceBuffer& buffer);
@@ -90,6 +88,7 @@ void test_weights(Fixture& fixture);
 void test_rowwise(Fixture& fixture);
 void test_gemv(Fixture& fixture);
 void test_attention(Fixture& fixture);
+void test_prefill(Fixture& fixture);
 void test_gemm(Fixture& fixture);
 void test_layer(Fixture& fixture);
 void test_packed_gemm(Fixture& fixture);

@@ -50,6 +50,24 @@ void test_gemm_shape(Fixture& fixture) {
   fixture.check("gemm on decoded Q4_K", difference(results, exact), 2e-7);
 }
 
+// The same GEMM in F32, which no tensor core computes.
+void compare_with_f32(Fixture& fixture, int tokens, int rows, int columns, double halves) {
+  const auto numbers = [&](int count) {
+    return to_device(random_values(as_size(count) * as_size(columns), 1.0f, fixture.random()));
+  };
+  const DeviceBuffer weight = numbers(rows);
+  const DeviceBuffer in = numbers(tokens);
+  const DeviceBuffer out = poisoned(as_size(tokens) * as_size(rows) * 4);
+  DenseGemm gemm;
+  const GemmShape shape{.tokens = tokens, .rows = rows, .columns = columns, .f32_in = true};
+  const double time = fixture.microseconds(
+      2, fixture.context_without_overlap(),
+      [&](int, const LaunchContext& context) { gemm.run(context, shape, weight.data(), in.data(), out.data()); });
+  fixture.report_operations(
+      fmt::format("cuBLASLt in F32 {}x{}x{}, {:.1f} times as long", tokens, rows, columns, time / halves), time,
+      2.0 * tokens * rows * columns);
+}
+
 double time_shape(Fixture& fixture, const std::string& name, int tokens, int rows, int columns) {
   const DeviceBuffer weight = to_device(random_halves(as_size(rows) * as_size(columns), fixture.random()));
   const DeviceBuffer in = to_device(random_halves(as_size(tokens) * as_size(columns), fixture.random()));
@@ -94,6 +112,8 @@ void test_gemm(Fixture& fixture) {
     fixture.report(fmt::format("GEMMs of 32 layers, {} tokens: {:.2f} ms, {:.0f} tokens/s without anything else",
                                tokens, 32.0 * layer * 1e-3, tokens / (32.0 * layer * 1e-6)));
   }
+  const double halves = time_shape(fixture, "cuBLASLt", 2048, 14336, 4096);
+  compare_with_f32(fixture, 2048, 14336, 4096, halves);
   time_decoding(fixture, WeightFormat::q4_k);
   time_decoding(fixture, WeightFormat::q6_k);
 }

@@ -24,12 +24,12 @@ struct Subject {
 };
 
 constexpr Subject kSubjects[] = {
-    {"weights", quarrel::cuda::test_weights},    {"rowwise", quarrel::cuda::test_rowwise},
-    {"gemv", quarrel::cuda::test_gemv},          {"attention", quarrel::cuda::test_attention},
-    {"gemm", quarrel::cuda::test_gemm},          {"layer", quarrel::cuda::test_layer},
-    {"packed", quarrel::cuda::test_packed_gemm}, {"experts", quarrel::cuda::test_experts},
-    {"sampling", quarrel::cuda::test_sampling},  {"edits", quarrel::cuda::test_edits},
-    {"scan", quarrel::cuda::test_scan},
+    {"weights", quarrel::cuda::test_weights}, {"rowwise", quarrel::cuda::test_rowwise},
+    {"gemv", quarrel::cuda::test_gemv},       {"attention", quarrel::cuda::test_attention},
+    {"prefill", quarrel::cuda::test_prefill}, {"gemm", quarrel::cuda::test_gemm},
+    {"layer", quarrel::cuda::test_layer},     {"packed", quarrel::cuda::test_packed_gemm},
+    {"experts", quarrel::cuda::test_experts}, {"sampling", quarrel::cuda::test_sampling},
+    {"edits", quarrel::cuda::test_edits},     {"scan", quarrel::cuda::test_scan},
 };
 
 }  // namespace
