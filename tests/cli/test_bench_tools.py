@@ -4,13 +4,15 @@ import json
 import math
 import os
 import struct
+import subprocess
 import sys
 import unittest
 import xml.etree.ElementTree
 
-from harness import QUARREL, ProgramTest
+from harness import MAKE_TOY, QUARREL, ProgramTest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tools"))
+import bench_aims  # noqa: E402
 import check_levels  # noqa: E402
 import make_speed_model  # noqa: E402
 import run_bench  # noqa: E402
@@ -25,6 +27,50 @@ def measured(name, decode, prefill):
                         "bf16_tiles": None},
             "decode": {"tokens_per_s": 20.0, "share_of_read_bandwidth": decode},
             "prefill": {"tokens_per_s": 300.0, "share_of_peak": prefill}}
+
+
+class Aims(ProgramTest):
+    LIMITS = {"copy_bytes_per_s": 4e12, "gemm_f16_flops_per_s": 8e14}
+    RUN = {"arguments": ["-p", "16", "-n", "4"], "aims": {"prefill": 40000, "decode": 600}}
+
+    def run_tool(self, models, *arguments, code=0):
+        plan = self.path("aims.json")
+        with open(plan, "w", encoding="utf-8") as file:
+            json.dump({"limits": self.LIMITS, "arguments": ["--repeat", "1"], "models": models}, file)
+        ended = subprocess.run([sys.executable, bench_aims.__file__, "--program", QUARREL, "--aims", plan, *arguments],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(ended.returncode, code, ended.stderr)
+        return ended.stdout.decode().splitlines()
+
+    def test_aims_scale_with_the_machine(self):
+        report = {"machine": {"copy_bytes_per_s": 2e12, "gemm_f16_flops_per_s": 4e14},
+                  "prefill": {"tokens_per_s": 30000}, "decode": {"tokens_per_s": 270.4, "bytes_per_s": 1.5e12}}
+        self.assertEqual(bench_aims.row("a 7B", self.RUN, report, self.LIMITS),
+                         "| a 7B, `-p 16 -n 4` | 30000 | 150 % | 270 | 90 % | 75 % | 2000 | 400 |\n")
+        report["prefill"] = None
+        self.assertEqual(bench_aims.row("a 7B", {**self.RUN, "aims": {}}, report, self.LIMITS),
+                         "| a 7B, `-p 16 -n 4` |  |  | 270 |  | 75 % | 2000 | 400 |\n")
+
+    def test_models_are_made_measured_and_removed(self):
+        maker = self.path("maker")
+        with open(maker, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\necho "$3" >> "{self.path("made")}"\nexec "{MAKE_TOY}" "$1" "$3"\n')
+        os.chmod(maker, 0o755)
+        models = [{"name": name, "shape": "llama", "type": "F32", "runs": [self.RUN]} for name in ("one", "other")]
+        lines = self.run_tool(models, "--maker", maker, "--only", "one")
+        self.assertEqual(len(lines), 3)
+        self.assertRegex(lines[2], r"^\| one, `-p 16 -n 4` \| [0-9.]+ \| [0-9]+ % \| [0-9.]+ \| [0-9]+ % \|")
+        with open(self.path("made"), encoding="utf-8") as file:
+            [made] = file.read().splitlines()
+        self.assertFalse(os.path.exists(made))
+
+    def test_a_run_that_fails_is_told_and_the_others_go_on(self):
+        models = [{"name": "none", "runs": [self.RUN]}, {"name": "toy", "runs": [self.RUN]}]
+        subprocess.run([MAKE_TOY, "llama", self.path("toy.gguf")], check=True)
+        lines = self.run_tool(models, "--models", self.path("."), code=1)
+        self.assertIn("failed: error", lines[2])
+        self.assertIn("none.gguf", lines[2])
+        self.assertNotIn("failed", lines[3])
 
 
 class SpeedModels(ProgramTest):

@@ -313,7 +313,9 @@ class Chat(ProgramTest):
         terminal.expect(">>> ")
         terminal.type("Hello\n")
         terminal.expect("Hello")
-        time.sleep(0.3)
+        # Something of the answer stands behind the question, or has moved that out of sight.
+        begun = re.compile(r">>> Hello\n\s*(?!reading the prompt)\S")
+        terminal.expect_screen(lambda screen: screen.scrolled or begun.search(screen.text()))
         terminal.type("\x03")
         terminal.expect(">>> ")
         # That one stopped the answer: the next is the first of those that leave, and says so.

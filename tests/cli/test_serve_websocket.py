@@ -203,7 +203,7 @@ class Answers(SocketTest):
                 pass
             self.assertEqual((said["id"], said["payload"]["stopped"]), ("long", ["long"]))
             late = client.answer("long")
-            self.assertLessEqual(len(late), 4)  # what was on its way
+            self.assertLess(len(tokens_of(late)), LONG["max_tokens"] // 10)  # what was on its way
             self.assertEqual(late[-1]["payload"]["finish_reason"], "cancelled")
             self.assertEqual(client.next("inference")["id"], "other")
             client.send({"type": "stop", "id": "long"})  # a second one is nothing
