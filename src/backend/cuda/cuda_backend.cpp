@@ -13,19 +13,12 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr int kPadding = 64;                               // rows that buckets add to a class at most
 constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of GEMMs of few rows: as much as a cache may hold
 
 // What nobody can list beforehand: code of kernels, which is loaded when they first run, graphs, cuBLASLt's own memory,
 // sums of texts that become vectors. Staging of weights is gone before the workspace comes.
 constexpr std::size_t kUnlistedBytes = std::size_t{128} << 20;
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-void require(bool condition, const char* what) {
-  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
-}
 
 std::size_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : 2; }
 
@@ -127,7 +120,7 @@ CudaBackend::WorkspaceSizes CudaBackend::workspace_sizes(const StepLimits& limit
   sizes.parts = kPartBytes;
   sizes.image = aligned(image_numbers(kMostMixedRows, weights_.widest_input()) * 2);
   sizes.register_image = aligned(register_image_numbers(kMaxRegisterGemmRows, weights_.widest_input()) * 2);
-  sizes.zeros = kAlignment;
+  sizes.zeros = kPieceAlignment;
   sizes.mixed = aligned(rows * as_size(stride_of(widest)) * sizeof(float));
   if (weights_.experts_used() > 0) {
     const std::size_t pairs = rows * as_size(weights_.experts_used());

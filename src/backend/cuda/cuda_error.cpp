@@ -51,6 +51,10 @@ void check(cudaError_t status, const char* op) {
   fail(kind_of(status), "CUDA, {}: {} ({})", op, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
+void require(bool condition, const char* what) {
+  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
+}
+
 void fail_launch(const char* op, const char* reason) { fail(ErrorKind::internal, "CUDA, {}: {}", op, reason); }
 
 }  // namespace quarrel::cuda

@@ -10,6 +10,9 @@ namespace quarrel::cuda {
 // too, and Error(internal) for everything else that is no success.
 void check(cudaError_t status, const char* op);
 
+// Throws Error(internal): who called a backend did not keep to its contract.
+void require(bool condition, const char* what);
+
 // Whether the process's context on the device is of no use after it.
 bool is_lasting(cudaError_t status) noexcept;
 

@@ -17,10 +17,6 @@ constexpr int kMaxGraphs = 64;
 constexpr int kMaxSamplers = 8;  // threads
 static_assert(kMaxTop == kMaxTopTokens);
 
-void require(bool condition, const char* what) {
-  if (!condition) fail(ErrorKind::internal, "a backend was called wrongly: {}", what);
-}
-
 std::int32_t rounded_up(std::int32_t count, std::int32_t unit) { return (count + unit - 1) / unit * unit; }
 
 // Rows of class generated as graphs have them.

@@ -8,7 +8,6 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr double kGigabyte = 1e9;
 
 double gigabytes(std::size_t bytes) { return static_cast<double>(bytes) / kGigabyte; }
@@ -54,7 +53,7 @@ PinnedBuffer::PinnedBuffer(std::size_t bytes, const char* purpose) : bytes_(byte
 PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
 
 std::byte* Arena::take(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t rounded = aligned(bytes);
   if (rounded > buffer_.size() - used_) {
     fail(ErrorKind::internal, "an arena of {} bytes has no room for {} more", buffer_.size(), rounded);
   }

@@ -10,6 +10,12 @@
 
 namespace quarrel::cuda {
 
+// Where pieces of one allocation begin.
+inline constexpr std::size_t kPieceAlignment = 256;
+constexpr std::size_t aligned(std::size_t bytes) {
+  return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+}
+
 // Throws Error(out_of_memory): what asked, how much of the device's memory that is (0: unknown), and how much is free.
 [[noreturn]] void fail_for_memory(std::string_view purpose, std::size_t bytes);
 

@@ -8,16 +8,16 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 16;
+constexpr std::size_t kEditAlignment = 16;
 constexpr std::size_t kLeastBytes = 64 * 1024;
 
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t edit_bytes(std::size_t bytes) { return (bytes + kEditAlignment - 1) / kEditAlignment * kEditAlignment; }
 
 // At most what it takes.
 std::size_t bytes_of(const OutputEdits& output) {
   if (output.lane == nullptr) return 0;
-  return aligned(sizeof(LogitEdits)) + aligned(output.lane->params().logit_bias.size() * sizeof(LogitBias)) +
-         aligned(output.mask.size_bytes()) + aligned((output.lane->counted_tokens() + 1) * sizeof(CountedToken));
+  return edit_bytes(sizeof(LogitEdits)) + edit_bytes(output.lane->params().logit_bias.size() * sizeof(LogitBias)) +
+         edit_bytes(output.mask.size_bytes()) + edit_bytes((output.lane->counted_tokens() + 1) * sizeof(CountedToken));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ T* LogitEditMemory::put(int which, std::span<const T> values) {
   Staging& staging = staging_[which];
   std::byte* place = device_.data() + staging.used;
   std::memcpy(staging.memory.data() + staging.used, values.data(), values.size_bytes());
-  staging.used += aligned(values.size_bytes());
+  staging.used += edit_bytes(values.size_bytes());
   return reinterpret_cast<T*>(place);
 }
 

@@ -15,12 +15,9 @@
 namespace quarrel::cuda {
 namespace {
 
-constexpr std::size_t kAlignment = 256;
 constexpr float kLargestF16 = 65504.0f;
 
 std::size_t count_of(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 void check_source(const WeightSource& source, bool plan_only) {
   const TypeInfo& info = type_info(source.type);
