@@ -300,7 +300,7 @@ TEST_F(ListenerTest, WhoSendsNoTextsLosesItsPlace) {
 }
 
 TEST_F(ListenerTest, WhoTakesNothingLosesItsPlace) {
-  listen({.calls = 1, .message_time = 300ms});
+  listen({.calls = 1, .message_time = 2s});
   const auto deaf = connect();
   Exchange exchange = deaf->DoExchange(with_key(), af::FlightDescriptor::Command("much")).ValueOrDie();
   ASSERT_TRUE(exchange.writer->Begin(batch_of({})->schema()).ok());

@@ -28,6 +28,13 @@ class OneAnswer {
           while (silent && !stop.stop_requested()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
           boost::asio::write(socket, boost::asio::buffer(answer), error);
         }) {}
+  // Perhaps nobody has come, and its thread still waits for somebody.
+  ~OneAnswer() {
+    boost::system::error_code ignored;
+    tcp::socket(io_).connect(acceptor_.local_endpoint(ignored), ignored);
+  }
+  OneAnswer(const OneAnswer&) = delete;
+  OneAnswer& operator=(const OneAnswer&) = delete;
 
   Url url() const {
     return *Url::parse("http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()) + "/x");

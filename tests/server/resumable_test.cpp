@@ -107,7 +107,7 @@ TEST_F(Resumable, EveryEventComesOnceWhereverTheConnectionIsCut) {
 TEST_F(Resumable, TwoThreadsLoseNothing) {
   ResumableAnswers answers(options());
   const auto answer = answers.create(key_holder(1), std::make_shared<Client>(3));
-  std::thread writer([&] {
+  std::jthread writer([&] {
     for (int i = 0; i < 2000; ++i) put(*answer, piece("x"));
     put(*answer, last());
   });

@@ -36,9 +36,13 @@ class ServedToy : public testing::Test {
     });
   }
 
-  // Nothing that an engine has to say comes after the test.
+  // Nothing that an engine has to say, or a load, comes after the test.
   void TearDown() override {
-    write_until([this] { return std::ranges::none_of(service_->registry().list(), &ModelRegistry::Status::in_use); });
+    write_until([this] {
+      return std::ranges::none_of(service_->registry().list(), [](const ModelRegistry::Status& status) {
+        return status.in_use || status.state == ModelRegistry::State::loading;
+      });
+    });
   }
 
   // An answer that never ends by itself.

@@ -44,22 +44,25 @@ class Client {
   }
   // False: the connection has ended.
   bool try_send(std::string_view bytes) const { return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0; }
-  // Until these words have come, or the end.
+  // Until these words have come, or the end. What came together with them and stands behind them is read next.
   std::string read_until(std::string_view words) const {
-    std::string text;
+    std::size_t found = 0;
     char piece[4096];
-    while (text.find(words) == std::string::npos) {
+    while ((found = surplus_.find(words)) == std::string::npos) {
       const ssize_t count = ::recv(socket_, piece, sizeof piece, 0);
-      if (count <= 0) break;
-      text.append(piece, static_cast<std::size_t>(count));
+      if (count <= 0) return std::exchange(surplus_, {});
+      surplus_.append(piece, static_cast<std::size_t>(count));
     }
+    std::string text = surplus_.substr(0, found + words.size());
+    surplus_.erase(0, text.size());
     return text;
   }
   std::string read_all() const { return read_until("no answer has these words"); }
   // So many bytes, or fewer at the end.
   std::string read_exactly(std::size_t count) const {
     std::string text(count, '\0');
-    std::size_t done = 0;
+    std::size_t done = surplus_.copy(text.data(), count);
+    surplus_.erase(0, done);
     while (done < count) {
       const ssize_t got = ::recv(socket_, text.data() + done, count - done, 0);
       if (got <= 0) break;
@@ -70,6 +73,7 @@ class Client {
   }
   // What has come is dropped. True: the connection was reset, which no client takes for a whole answer.
   bool ends_with_reset() const {
+    surplus_.clear();
     char piece[4096];
     ssize_t count = 0;
     while ((count = ::recv(socket_, piece, sizeof piece, 0)) > 0) continue;
@@ -91,12 +95,15 @@ class Client {
  private:
   int socket_;
   bool connected_ = false;
+  mutable std::string surplus_;  // has come, and nobody has read it
 };
 
 inline constexpr std::string_view kGet = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 class SocketTest : public testing::Test {
  protected:
+  // Its handlers use what derived fixtures have, which ends before this one's members.
+  void TearDown() override { server_.reset(); }
   void serve(std::function<void(const std::shared_ptr<Exchange>&)> handle, Limits limits = {}, int threads = 2,
              std::vector<std::uint16_t> further_ports = {}) {
     make(std::move(handle), limits, threads, std::move(further_ports));

@@ -270,6 +270,8 @@ TEST_F(RegistryThreadsTest, ItsEndCompletesWhatWaits) {
   end.join();
   for (const Outcome* outcome : {&loading, &queued, &exchanged, &unloaded}) EXPECT_EQ(outcome->calls(), 1);
   EXPECT_EQ(ask(held->engine(), request()).tokens.size(), 8u);
+  held.reset();
+  while (device_.use_count() > 1) std::this_thread::yield();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,13 +19,17 @@
 
 namespace quarrel::test {
 
-// Keeps what was warned of.
+// Keeps what was warned of, by any thread.
 class KeptLog : public Log {
  public:
   void write(LogLevel level, std::string_view line) override {
+    const std::scoped_lock lock(mutex_);
     if (level >= LogLevel::warning) lines.emplace_back(line);
   }
-  std::vector<std::string> lines;
+  std::vector<std::string> lines;  // to be looked at when nobody writes
+
+ private:
+  std::mutex mutex_;
 };
 
 inline std::shared_ptr<LoadedModel> load_toy(const std::filesystem::path& path, LoadOptions options = {}) {
@@ -55,7 +60,7 @@ class ChatToy : public testing::Test {
 // Waits for what another thread does soon; false: it did not.
 template <typename Condition>
 bool eventually(const Condition& condition) {
-  for (int i = 0; i < 10'000; ++i) {
+  for (int i = 0; i < 60'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

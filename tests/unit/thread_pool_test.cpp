@@ -107,7 +107,7 @@ TEST(ThreadPool, TheCallerSleepsWhenAWorkerTakesLong) {
   rusage after{};
   ASSERT_EQ(::getrusage(RUSAGE_THREAD, &before), 0);
   pool.run([](int worker, int) {
-    if (worker == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (worker == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   });
   ASSERT_EQ(::getrusage(RUSAGE_THREAD, &after), 0);
   EXPECT_GT(after.ru_nvcsw, before.ru_nvcsw);
