@@ -20,6 +20,9 @@ constexpr std::size_t kPartBytes = std::size_t{64} << 20;  // parts of GEMMs of 
 // sums of texts that become vectors. Staging of weights is gone before the workspace comes.
 constexpr std::size_t kUnlistedBytes = std::size_t{128} << 20;
 
+// A number for mirostat.
+std::size_t lane_bytes(const StepLimits& limits) { return as_size(limits.lanes) * sizeof(float); }
+
 std::size_t element_bytes(KvType type) { return type == KvType::f32 ? 4 : 2; }
 
 }  // namespace
@@ -149,7 +152,7 @@ std::size_t CudaBackend::workspace_bytes(const StepLimits& asked, std::int32_t v
   constexpr int kUsualGroups = 2;
   const StepLimits limits = padded(asked);
   return workspace_sizes(limits, vocabulary).total() + StepTables::bytes(table_limits(limits, kUsualGroups)) +
-         DenseGemm::workspace_bytes() + kUnlistedBytes;
+         DenseGemm::workspace_bytes() + lane_bytes(asked) + kUnlistedBytes;
 }
 
 std::size_t CudaBackend::expert_workspace_bytes(const StepLimits& limits) const noexcept {
@@ -223,7 +226,7 @@ void CudaBackend::reserve(const StepLimits& asked, std::int32_t vocabulary) {
   for (RopeTable& rope : ropes_) {
     rope.angles = take_floats(angle_bytes(rope, limits_));
   }
-  lane_mu_ = DeviceBuffer(as_size(asked.lanes) * sizeof(float), "sampling state");
+  lane_mu_ = DeviceBuffer(lane_bytes(asked), "sampling state");
   tables_ = StepTables(table_limits(limits_, static_cast<int>(cache_.groups.size())), context_);
   warm_up_gemms(asked.rows);
   stream_.synchronize();

@@ -406,6 +406,7 @@ void CudaBackend::finish(Record& record) {
   if (record.is_finished) return;
   record.is_finished = true;
   try {
+    device_.make_current();
     take_results(record);
   } catch (...) {
     record.error = std::current_exception();
@@ -497,7 +498,6 @@ void CudaBackend::sample_on_host(Record& record, std::span<const float> logits) 
 StepResults CudaBackend::wait(Ticket ticket) {
   Record* record = record_of(ticket);
   require(record != nullptr, "a ticket that was never given out or already awaited");
-  device_.make_current();
   // Lanes take note of tokens in the order of steps.
   Record* earlier = record_of(ticket - 1);
   if (earlier != nullptr) finish(*earlier);
