@@ -19,7 +19,7 @@ FIXED_LAYOUT := $(shell setarch -R true 2> /dev/null && echo setarch -R)
 TEST_CUDA := $(if $(filter 1,$(QUARREL_CUDA)),test-cuda)
 
 .PHONY: help setup setup-test setup-format setup-lint setup-web with-tests pull build man pgo shared run serve page test-page openapi check test test-sanitizers test-release test-asan test-tsan \
-  cuda test-cuda cross flight bench bench-server bench-flight soak format check-style lint clean
+  cuda test-cuda bench-cuda-peers cross flight bench bench-server bench-flight soak format check-style lint clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 21
@@ -222,3 +222,11 @@ test-cuda:  ## the CUDA backend compiled, and tested where there is a GPU
 	@ninja -C build/cuda -j $(JOBS) tests_cuda 1>&2
 	@build/cuda/cuda_kernels --check || [ $$? -eq 77 ]
 	@ctest --test-dir build/cuda --output-on-failure --no-tests=error -L '^cuda$$' -E '^cuda_kernels$$' -j 1
+
+# Without a GPU the program says so and returns 77.
+bench-cuda-peers:  ## kernels of FlashInfer and CUTLASS beside ours, on the same data in the same run
+	@scripts/setup cuda peers
+	@cmake -G Ninja -B build/cuda -DCMAKE_BUILD_TYPE=Release -DQUARREL_CUDA=ON -DQUARREL_CUDA_PEERS=ON -DQUARREL_TESTS=OFF \
+	  -DQUARREL_EXAMPLES=OFF . > /dev/null
+	@ninja -C build/cuda -j $(JOBS) cuda_peers 1>&2
+	@build/cuda/cuda_peers || [ $$? -eq 77 ]

@@ -25,16 +25,23 @@ add_library(quarrel_cuda_toolkit INTERFACE)
 target_include_directories(quarrel_cuda_toolkit SYSTEM INTERFACE ${cuda_include})
 target_link_libraries(quarrel_cuda_toolkit INTERFACE ${cuda_cublas} ${cuda_runtime} Threads::Threads dl rt)
 
-set(cuda_flags -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -DNDEBUG
-  -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
-  -ccbin ${CMAKE_CXX_COMPILER} -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter,-fPIC
-  -I${PROJECT_SOURCE_DIR}/src)
+set(cuda_common_flags -std=c++20 -O3 -lineinfo --expt-relaxed-constexpr -DNDEBUG -gencode arch=compute_90a,code=sm_90a
+  -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler -fPIC -I${PROJECT_SOURCE_DIR}/src)
+set(cuda_own_flags -gencode arch=compute_80,code=compute_80
+  -Werror all-warnings -Xcompiler -Wall,-Wextra,-Wno-unused-parameter)
 
-# quarrel_cuda_objects(VARIABLE a.cu …)
-# The object files of CUDA sources, for a library or a program of this folder.
+# quarrel_cuda_objects(VARIABLE a.cu … [FLAGS …])
+# The object files of CUDA sources, for a library or a program of this folder. FLAGS are for sources that are mostly
+# headers of others: those are compiled for Hopper alone, and nobody here answers for their warnings.
 function(quarrel_cuda_objects variable)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "FLAGS")
+  if(arg_FLAGS)
+    set(cuda_flags ${cuda_common_flags} ${arg_FLAGS} -w -Xcompiler -w)
+  else()
+    set(cuda_flags ${cuda_common_flags} ${cuda_own_flags})
+  endif()
   set(objects "")
-  foreach(source ${ARGN})
+  foreach(source ${arg_UNPARSED_ARGUMENTS})
     get_filename_component(name ${source} NAME)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
     add_custom_command(OUTPUT ${object}
