@@ -30,6 +30,11 @@ def line(cells):
     return f"| {' | '.join(cells)} |\n"
 
 
+def failure(what, error):
+    said = (str(error).strip() or type(error).__name__).splitlines()[-1].replace("|", "/")
+    return line([what, f"failed: {said}", *[""] * 6])
+
+
 def measure(program, model, arguments):
     command = [program, "bench", model, "--json", *arguments]
     ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -75,9 +80,9 @@ def measure_model(options, plan, model, path, put):
         try:
             say(f"{model['name']} {' '.join(arguments)}")
             put(row(model["name"], run, measure(options.program, path, arguments), plan["limits"]))
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
             failed += 1
-            put(line([f"{model['name']}, `{' '.join(run['arguments'])}`", f"failed: {error}", *[""] * 6]))
+            put(failure(f"{model['name']}, `{' '.join(run['arguments'])}`", error))
     return failed
 
 
@@ -107,7 +112,13 @@ def main():
                 failed += measure_model(options, plan, model, os.path.join(options.models, f"{model['name']}.gguf"), put)
                 continue
             with tempfile.TemporaryDirectory(prefix="quarrel-aims-") as folder:
-                failed += measure_model(options, plan, model, make(options.maker, model, folder), put)
+                try:
+                    path = make(options.maker, model, folder)
+                except (OSError, subprocess.CalledProcessError) as error:
+                    failed += 1
+                    put(failure(model["name"], error))
+                    continue
+                failed += measure_model(options, plan, model, path, put)
     if failed:
         say(f"{failed} of the runs failed")
     return 1 if failed else 0

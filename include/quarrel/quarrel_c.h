@@ -200,7 +200,7 @@ typedef struct quarrel_load_options {
   int32_t embeddings;         /* without meaning since version 3: a model that can do both does both */
   int32_t reserved;           /* 0 */
   uint64_t memory;            /* bytes to stay within; 0: what the machine has */
-  quarrel_text device;        /* "cpu" or "reference"; empty: cpu */
+  quarrel_text device;        /* "cpu", "reference", "cuda" or "auto" (see load.h); empty: cpu */
   quarrel_text chat_template; /* empty: the model's own */
   quarrel_progress_callback progress;
   void* user;                       /* of both callbacks */

@@ -234,7 +234,7 @@ std::string speed_text(const BenchReport& report, const SpeedSettings& settings)
     if (!other) return;
     const double share = quotient(other->tokens_per_s.mean(), speed->tokens_per_s.mean());
     add(fmt::format("  {} {}", what, way == kOnTheCpu ? "on the CPU" : "with --deterministic"), *other,
-        fmt::format("{:.3g} times that", share));
+        share < 1 ? fmt::format("{:.4f} times that", share) : fmt::format("{:.1f} times that", share));
   };
   for (const Comparison& comparison : report.comparisons) {
     compare("prefill", comparison.way, comparison.prefill, report.prefill);
@@ -340,15 +340,33 @@ Comparison compared(const BenchCommand& command, const std::string& way, std::sh
   return comparison;
 }
 
-void check_comparisons(const std::vector<std::string>& ways, const Device& device, const ExecutorOptions& options) {
-  const auto asked = [&](const char* way) { return std::ranges::find(ways, way) != ways.end(); };
-  if (asked(kOnTheCpu) && device.name() == "cpu") {
-    fail(ErrorKind::usage, "--compare cpu: the model runs there already");
+// What is wrong with a way to compare a model on that device; empty: nothing.
+std::string wrong_with(const std::string& way, const Device& device, const ExecutorOptions& options) {
+  if (way == kOnTheCpu) return device.name() == "cpu" ? "the model runs there already" : "";
+  if (options.deterministic) return "it is so already (--deterministic)";
+  if (!device.has_own_memory()) return fmt::format("it is so already, as always on the {}", device.name());
+  return options.activations == ActivationPrecision::f16 ? "it excludes --activations f16" : "";
+}
+
+// Ways that come to nothing are told and left out, so that the rest is measured all the same.
+std::vector<Comparison> compare(const BenchCommand& command, const std::shared_ptr<Device>& device,
+                                const LoadOptions& load, Log& log, const Interrupts& interrupts) {
+  std::vector<Comparison> comparisons;
+  for (const std::string& way : command.compare) {
+    if (const std::string wrong = wrong_with(way, *device, load.executor); !wrong.empty()) {
+      // Where "auto" runs a model is not its user's mistake.
+      if (command.options.backend != "auto") fail(ErrorKind::usage, "--compare {}: {}", way, wrong);
+      log.warn("--compare {} has no effect: {}", way, wrong);
+      continue;
+    }
+    try {
+      comparisons.push_back(compared(command, way, device, load, log, interrupts));
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::cancelled) throw;
+      log.warn("--compare {} came to nothing: {}", way, error.what());
+    }
   }
-  if (asked(kDeterministic) && (options.deterministic || !device.has_own_memory())) {
-    fail(ErrorKind::usage, "--compare deterministic: it is so already{}",
-         options.deterministic ? " (--deterministic)" : fmt::format(", as always on the {}", device.name()));
-  }
+  return comparisons;
 }
 
 int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupts) {
@@ -370,11 +388,8 @@ int run_bench(const BenchCommand& command, Log& log, const Interrupts& interrupt
   BenchReport report;
   const Placement placed = place_model(file, open_device(command.options, log), settled(file, load.executor));
   if (!placed.moved.empty()) log.warn("{}", placed.moved);
-  check_comparisons(command.compare, *placed.device, load.executor);
   load.has_device = true;
-  for (const std::string& way : command.compare) {
-    report.comparisons.push_back(compared(command, way, placed.device, load, log, interrupts));
-  }
+  report.comparisons = compare(command, placed.device, load, log, interrupts);
   report.gpu = placed.device->measure_speed();
   if (report.gpu && command.profile && command.settings.generated > 0) {
     report.without_graphs = decode_without_graphs(command, placed.device, load, log, interrupts);
@@ -431,6 +446,7 @@ void add_bench(CLI::App& app, CommandContext& context) {
       ->add_option("--compare", options->compare,
                    "Measure the same on the CPU too, or on a GPU with --deterministic: once, after a warm-up")
       ->check(one_of({kOnTheCpu, kDeterministic}))
+      ->allow_extra_args(false)
       ->type_name("WAY")
       ->excludes(serve);
   command->add_flag("--json", options->json, "Everything as JSON");

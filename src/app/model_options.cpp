@@ -59,9 +59,8 @@ const std::vector<ModelOptionRow>& model_option_rows() {
   static const std::vector<ModelOptionRow> rows = {
       {"--backend",
        "NAME",
-       "Where the model runs; auto: on a GPU if one can be used, and the model fits there, else on the CPU; cuda needs "
-       "its "
-       "module beside the program",
+       "Where the model runs; auto: on a GPU if one can be used, and the model fits there, else on the CPU; "
+       "cuda needs its module beside the program",
        built_in_backends(),
        &Options::backend,
        {"cuda"}},

@@ -162,50 +162,47 @@ MemoryPlan plan_within(const GgufFile& file, Device& device, const Planner& plan
                        std::uint64_t budget) {
   const std::int32_t trained = planner.spec().context_length;
   const auto fits = [&](const MemoryPlan& plan) { return plan.total() <= budget; };
-  const std::int32_t whole = planner.largest_context(trained, fits);
   if (options.context > 0) {
-    const MemoryPlan plan = planner.at(options.context);
-    if (fits(plan)) return plan;
-  } else if (whole >= std::min(trained, kUsualContext)) {
-    return planner.at(whole);
+    if (MemoryPlan plan = planner.at(options.context); fits(plan)) return plan;
   }
+  const std::int32_t whole = planner.largest_context(trained, fits);
+  if (options.context == 0 && whole >= std::min(trained, kUsualContext)) return planner.at(whole);
   const MemoryPlan plan = planner.at(options.context > 0 ? options.context : std::min(trained, kUsualContext));
   const std::uint64_t rest = plan.total() - plan.experts_held();
   if (planner.has_experts() && !options.expert_memory && rest + planner.least_experts() <= budget) {
     ExecutorOptions cached = options;
     cached.expert_memory = budget - rest;
     const Planner other(file, device, cached);
-    if (other.keeps_cache() || options.context > 0 || whole < 1) return other.at(plan.context);
+    if (other.keeps_cache() || whole < 1) return other.at(plan.context);
   }
   if (options.context > 0 || whole < 1) refuse(plan, budget, whole, true);
   return planner.at(whole);
 }
 
-MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory);
+MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options);
 
 // Copies for large batches get what everything else leaves: neither context nor experts become less for them.
 MemoryPlan plan_with_mirrors(const GgufFile& file, Device& device, const Planner& planner,
-                             const ExecutorOptions& options, MemoryOf memory) {
+                             const ExecutorOptions& options) {
   ExecutorOptions without = options;
   without.mirrors = false;
-  MemoryPlan plain = make_plan(file, device, without, memory);
+  MemoryPlan plain = make_plan(file, device, without);
   const MemoryPlan mirrored = planner.at(plain.context);
   const bool allowed = !options.memory_budget || mirrored.total() <= *options.memory_budget;
-  const bool later = options.memory_budget && memory == MemoryOf::a_later_load;
-  const bool is_free = later || planner.free() == 0 || mirrored.anonymous() <= planner.free();
+  const bool is_free = planner.free() == 0 || mirrored.anonymous() <= planner.free();
   return allowed && is_free && !plain.expert_cache ? mirrored : plain;
 }
 
-MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory) {
+MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions& options) {
   check_activations(device, options.activations);
   const Planner planner(file, device, options);
   if (options.expert_memory && *options.expert_memory >= planner.all_experts()) {
     // Room for all experts is no cache of them: they are prepared like every other weight.
     ExecutorOptions all = options;
     all.expert_memory.reset();
-    return make_plan(file, device, all, memory);
+    return make_plan(file, device, all);
   }
-  if (planner.has_mirrors()) return plan_with_mirrors(file, device, planner, options, memory);
+  if (planner.has_mirrors()) return plan_with_mirrors(file, device, planner, options);
   const std::int32_t trained = planner.spec().context_length;
   if (planner.spec().position_table && options.context > trained) {
     fail(ErrorKind::usage, "the model has positions for {} tokens, so a context of {} is not possible", trained,
@@ -224,7 +221,7 @@ MemoryPlan make_plan(const GgufFile& file, Device& device, const ExecutorOptions
   if (options.repack && !fits(planner.at(options.context > 0 ? options.context : std::min(trained, kUsualContext)))) {
     ExecutorOptions in_place = options;
     in_place.repack = false;
-    return make_plan(file, device, in_place, memory);
+    return make_plan(file, device, in_place);
   }
   if (options.context > 0) {
     const MemoryPlan plan = planner.at(options.context);
@@ -255,8 +252,8 @@ ModelSpec requested_spec(const GgufFile& file, std::int32_t context, const Execu
 // A share stays free for the file's pages and everybody else.
 std::uint64_t free_share(const Device& device) { return device.memory_available() / 10 * 9; }
 
-MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options, MemoryOf memory) {
-  return marking_loss(device, [&] { return make_plan(file, device, options, memory); });
+MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options) {
+  return marking_loss(device, [&] { return make_plan(file, device, options); });
 }
 
 }  // namespace quarrel

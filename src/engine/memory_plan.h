@@ -88,14 +88,10 @@ inline constexpr std::int32_t kUsualContext = 4096;
 // What a model may take of the device's free memory, bytes; 0: nobody knows.
 std::uint64_t free_share(const Device& device);
 
-// A model that is loaded once others have gone for it counts on its budget, not on what is free now.
-enum class MemoryOf : std::uint8_t { now, a_later_load };
-
 // Chooses the context, the expert cache and whether weights are repacked within the budget or the device's free memory;
 // copies for large batches get what that leaves, if it is enough for them. A device that is lost is marked so.
 // Throws Error(out_of_memory) with what was asked, what there is and which context would fit; Error(bad_file) for a
 // file that cannot be bound.
-MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options,
-                       MemoryOf memory = MemoryOf::now);
+MemoryPlan plan_memory(const GgufFile& file, Device& device, const ExecutorOptions& options);
 
 }  // namespace quarrel

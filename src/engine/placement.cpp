@@ -17,7 +17,7 @@ Placement place_on(const GgufFile& file, std::shared_ptr<Device> device, Executo
     const std::uint64_t budget = budget_of(*device);
     if (budget > 0) options.memory_budget = std::min(options.memory_budget.value_or(budget), budget);
   }
-  MemoryPlan memory = plan_memory(file, *device, options, budget_of ? MemoryOf::a_later_load : MemoryOf::now);
+  MemoryPlan memory = plan_memory(file, *device, options);
   return {.device = std::move(device), .options = std::move(options), .memory = std::move(memory)};
 }
 

@@ -23,8 +23,8 @@ struct Placement {
 using BudgetOf = std::function<std::uint64_t(const Device&)>;
 
 // On `device`, unless that falls back to another (Device::fallback) and has too little memory for the model, has not
-// what the options ask for, or has room only for a short context where the other has more. With `budget_of` the model
-// is loaded later, within that. Throws what plan_memory() throws.
+// what the options ask for, or has room only for a short context where the other has more; within `budget_of`. Throws
+// what plan_memory() throws.
 Placement place_model(const GgufFile& file, std::shared_ptr<Device> device, const ExecutorOptions& options,
                       const BudgetOf& budget_of = {});
 

@@ -106,7 +106,7 @@ std::shared_ptr<LoadedModel> LoadedModel::load(GgufFile file, const ResolvedMode
   if (options.recommended_context && wanted.context == 0) wanted.context = loaded->recommended_.context.value_or(0);
   if (const auto warning = context_warning(file, wanted.context)) log.warn("{}", *warning);
   const ExecutorOptions settings = settled(file, wanted);
-  if (options.has_device) {
+  if (options.has_device || !device->has_fallback()) {
     loaded->device_ = std::move(device);
   } else {
     const Placement placement = place_model(file, std::move(device), settings);

@@ -50,7 +50,7 @@ struct ModelSettings {
 struct RegistryOptions {
   LoadOptions load = {};  // of every model without settings of its own
   std::map<std::string, ModelSettings> models = {};
-  std::uint64_t budget = 0;  // bytes for all models; 0: what the device has now
+  std::uint64_t budget = 0;  // bytes for all models of the device; 0: what it has now
   // How long an unused model stays; 0: it goes when its last lease ends; below zero: it stays.
   std::chrono::milliseconds keep_alive = std::chrono::minutes(5);
   std::chrono::milliseconds patience = std::chrono::minutes(5);  // how long a load waits for room; below zero: no limit

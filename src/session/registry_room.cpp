@@ -31,8 +31,8 @@ RegistryCore::Room RegistryCore::find_room(Job& job) {
     room = Room::soon;
   }
   if (job.kind != Job::Kind::exchange || slot.resident == nullptr) return room;
-  // Without room for both the old model ends what it has begun, and new requests wait.
-  const bool blocked = room == Room::none;
+  // Without room for both the old model ends what it has begun, and new requests wait: where it stands in the way.
+  const bool blocked = room == Room::none && slot.resident->plan.device == job.plan.device;
   if (std::exchange(slot.blocked, blocked) && !blocked) signal();
   if (!blocked || slot.resident->leases > 0) return room;
   try {

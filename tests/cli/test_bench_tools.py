@@ -64,6 +64,12 @@ class Aims(ProgramTest):
             [made] = file.read().splitlines()
         self.assertFalse(os.path.exists(made))
 
+    def test_a_model_that_cannot_be_made_is_told_too(self):
+        models = [{"name": "none", "shape": "llama", "type": "F32", "runs": [self.RUN]}]
+        for maker in ("false", self.path("no-such-maker")):
+            lines = self.run_tool(models, "--maker", maker, code=1)
+            self.assertRegex(lines[2], r"^\| none \| failed: ")
+
     def test_a_run_that_fails_is_told_and_the_others_go_on(self):
         models = [{"name": "none", "runs": [self.RUN]}, {"name": "toy", "runs": [self.RUN]}]
         subprocess.run([MAKE_TOY, "llama", self.path("toy.gguf")], check=True)

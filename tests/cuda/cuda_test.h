@@ -10,12 +10,14 @@
 #include <system_error>
 
 #include "backend/cuda_loader.h"
+#include "base/environment.h"
 #include "base/error.h"
 
 namespace quarrel::test {
 
-// The driver has a device, whether or not this program can use it.
+// The driver has a device, whether or not this program can use it, and nobody has hidden it.
 inline bool has_gpu() {
+  if (environment("CUDA_VISIBLE_DEVICES") == "") return false;
   std::error_code nothing_there;
   return std::filesystem::exists("/dev/nvidiactl", nothing_there);
 }

@@ -189,7 +189,7 @@ void Fixture::report(const std::string& line) {
 int Fixture::finish() {
   const SharedUse& use = largest_shared_use();
   check("shared memory of a thread block",
-        use.bytes > 0 && use.bytes <= static_cast<std::size_t>(context_.shared_bytes),
+        use.launches > 0 && use.bytes <= static_cast<std::size_t>(context_.shared_bytes),
         fmt::format("within {} bytes: {} in {}", context_.shared_bytes, use.bytes, use.kernel));
   std::printf("\n");
   for (const std::string& line : lines_) std::printf("%s\n", line.c_str());

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -192,7 +193,7 @@ TEST_F(HostSide, StepsOfOneShapeAreCapturedOnceAndReplayed) {
 
 // For want of memory, say. Then the steps run as they did before.
 TEST_F(HostSide, AStepThatCannotBeCapturedRunsWithoutAGraph) {
-  for (const char* call : {"cudaStreamEndCapture", "cudaGraphInstantiate"}) {
+  for (const char* call : {"cudaStreamEndCapture", "cudaGraphInstantiate", "cudaGraphLaunch"}) {
     SCOPED_TRACE(call);
     cuda::CudaDevice device(0);
     Engine engine(executor(device, "llama", options()), {});
@@ -291,6 +292,38 @@ TEST_F(HostSide, EveryCallOfAStepMayFailOnce) {
       EXPECT_GT(failed, 10);
     }
   }
+}
+
+// One call in some thousands fails, in one way or another, while requests come and are cancelled.
+TEST_F(HostSide, AStormOfCancelsAndFaultsEndsEveryRequestOnce) {
+  cuda::CudaDevice device(0);
+  Engine engine(executor(device, "granitehybrid", options(8)), {.steps_in_flight = 2});
+  const auto calls = std::make_shared<std::atomic<std::uint32_t>>(0);
+  fake_cuda().fails = [calls](std::string_view) {
+    const std::uint32_t number = (*calls)++ * 2654435761u >> 16;
+    if (number % 4096 != 0) return cudaSuccess;
+    return (number / 4096) % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+  };
+  std::mt19937 random(7);
+  std::vector<Engine::Submission> submissions;
+  for (std::uint32_t i = 0; i < 400; ++i) {
+    submissions.push_back(engine.submit(request(4 + static_cast<std::int32_t>(random() % 20), i)));
+    ASSERT_NE(submissions.back().stream, nullptr);
+    if (random() % 3 == 0) engine.cancel(submissions[random() % submissions.size()].result.id);
+    if (random() % 8 == 0) submissions[random() % submissions.size()].stream->next();
+  }
+  int whole = 0, failed = 0;
+  for (const Answer& answer : read_all(submissions)) {
+    EXPECT_LE(answer.endings, 1);  // 0: it was read above
+    whole += answer.reason == FinishReason::length ? 1 : 0;
+    failed += answer.reason == FinishReason::failed ? 1 : 0;
+  }
+  fake_cuda().fails = {};
+  EXPECT_GT(whole, 0);
+  EXPECT_GT(failed, 0);
+  EXPECT_FALSE(device.lost());
+  EXPECT_EQ(ask(engine, request(8)).reason, FinishReason::length);
+  EXPECT_EQ(engine.counters().scheduler.running, 0);
 }
 
 TEST_F(HostSide, ALastingErrorLosesTheDevice) {

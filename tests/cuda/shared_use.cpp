@@ -22,6 +22,7 @@ cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const v
 
 cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments) {
   cudaFuncAttributes attributes{};
+  ++quarrel::cuda::use().launches;
   if (cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess) {
     const std::size_t bytes = attributes.sharedSizeBytes + config->dynamicSmemBytes;
     quarrel::cuda::SharedUse& largest = quarrel::cuda::use();

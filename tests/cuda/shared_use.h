@@ -8,6 +8,7 @@
 namespace quarrel::cuda {
 
 struct SharedUse {
+  std::size_t launches = 0;
   std::size_t bytes = 0;
   std::string kernel;  // which had it
 };

@@ -90,8 +90,9 @@ TEST_F(RegistryTest, WhereItFallsBackToThereIsABudgetToo) {
   with.models["llama"].load.executor.activations = ActivationPrecision::f32;
   with.models["qwen3"] = with.models["llama"];
   ModelRegistry models(device, std::move(with), log_);
-  const Lease first = models.acquire_and_wait("granite");
+  Lease first = models.acquire_and_wait("granite");
   EXPECT_EQ(&first->device(), device.get());
+  first.reset();
   Lease second = models.acquire_and_wait("llama");
   EXPECT_EQ(&second->device(), other.get());
   const std::uint64_t both = models.bytes_used();
@@ -103,6 +104,30 @@ TEST_F(RegistryTest, WhereItFallsBackToThereIsABudgetToo) {
   EXPECT_EQ(&third.wait().take()->device(), other.get());
   EXPECT_EQ(names(models), (Names{"granite", "qwen3"}));
   EXPECT_LE(models.bytes_used(), both + bytes_of("qwen3") - bytes_of("llama"));
+}
+
+// What is exchanged for a model of the other device waits for room there: the old one would make none.
+TEST_F(RegistryTest, AnExchangeForTheOtherDeviceKeepsTheOldModelServing) {
+  const auto other = std::make_shared<MeasuredDevice>(device_, (room_for_one() + 2000) / 9 * 10);
+  const auto device = std::make_shared<OtherDevice>(OtherLimits{.activations = {ActivationPrecision::int8_split}});
+  device->set_fallback([other] { return other; });
+  ModelSettings exact{.load = load_options()};
+  exact.load.executor.activations = ActivationPrecision::f32;
+  RegistryOptions with = options();
+  with.models["qwen3"] = exact;
+  ModelRegistry models(device, std::move(with), log_);
+  models.acquire_and_wait("llama");
+  Lease held = models.acquire_and_wait("qwen3");
+  EXPECT_EQ(&held->device(), other.get());
+  models.configure("llama", exact);
+  Outcome exchanged;
+  models.exchange("llama", file("llama"), exchanged.exchanged());
+  settle(models);
+  EXPECT_FALSE(exchanged.done());
+  EXPECT_EQ(&models.acquire_and_wait("llama", {.patience = minutes(1)})->device(), device.get());
+  held.reset();
+  exchanged.wait();
+  EXPECT_EQ(&models.acquire_and_wait("llama")->device(), other.get());
 }
 
 TEST_F(RegistryTest, WaitsForRoomWithoutAThread) {

@@ -318,12 +318,17 @@ void CudaBackend::run_forward(const Forward& forward) {
     ++graph->seen;
     return;
   }
-  if (graph->executable == nullptr && !capture(*graph, forward)) {
+  if (graph->executable == nullptr && !capture(*graph, forward)) return run_kernels(forward);
+  // The first launch takes memory.
+  const cudaError_t status = cudaGraphLaunch(graph->executable, stream_.get());
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    cudaGraphExecDestroy(std::exchange(graph->executable, nullptr));
     graph->is_refused = true;
     return run_kernels(forward);
   }
+  check(status, "replay of a step");
   is_captured_ = true;
-  check(cudaGraphLaunch(graph->executable, stream_.get()), "replay of a step");
   copy_logits(0, shape_.outputs());
 }
 
@@ -348,11 +353,15 @@ bool CudaBackend::capture(Graph& graph, const Forward& forward) {
   is_captured_ = true;
   try {
     run_kernels(forward);
-  } catch (...) {
+  } catch (const std::exception& thrown) {
     is_captured_ = false;
     cudaStreamEndCapture(stream_.get(), &captured);
     if (captured != nullptr) cudaGraphDestroy(captured);
-    throw;
+    cudaGetLastError();
+    // What fails without a graph too says so itself.
+    const auto* error = dynamic_cast<const Error*>(&thrown);
+    if (error == nullptr || error->kind() == ErrorKind::device_lost) throw;
+    return false;
   }
   is_captured_ = false;
   cudaError_t status = cudaStreamEndCapture(stream_.get(), &captured);
@@ -360,6 +369,7 @@ bool CudaBackend::capture(Graph& graph, const Forward& forward) {
   if (captured != nullptr) cudaGraphDestroy(captured);
   if (status == cudaSuccess) return true;
   graph.executable = nullptr;
+  graph.is_refused = true;
   if (is_lasting(status)) check(status, "capture of a step");
   cudaGetLastError();  // else the next op is told of it
   return false;
