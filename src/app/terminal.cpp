@@ -116,6 +116,7 @@ Interrupts::Interrupts() {
 }
 
 Interrupts::~Interrupts() {
+  if (terminated()) return;
   ::sigaction(SIGINT, &old_interrupt_, nullptr);
   ::sigaction(SIGTERM, &old_terminate_, nullptr);
 }

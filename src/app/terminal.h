@@ -39,7 +39,8 @@ void write_error(std::string_view text) noexcept;
 std::string without_control(std::string_view text);
 
 // While an object of this class lives, Ctrl-C (SIGINT) and SIGTERM set a flag instead of ending the process; the third
-// unanswered one ends it after all. At most one object at a time.
+// unanswered one ends it after all. After a SIGTERM that stays so: the program is ending, and not by the next signal.
+// At most one object at a time.
 class Interrupts {
  public:
   Interrupts();

@@ -1,1 +1,1 @@
-quarrel_test(app_test LABEL unit SOURCES app_conversation_test.cpp app_parameters_test.cpp app_reference_test.cpp app_settings_test.cpp app_text_test.cpp LINKS quarrel_app quarrel_test_support)
+quarrel_test(app_test LABEL unit SOURCES app_conversation_test.cpp app_parameters_test.cpp app_reference_test.cpp app_settings_test.cpp app_signals_test.cpp app_text_test.cpp LINKS quarrel_app quarrel_test_support)
