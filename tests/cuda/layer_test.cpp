@@ -181,14 +181,9 @@ class DecodeModel {
     return matrix;
   }
 
-  void run(const LaunchContext& context, GemvOp op) const {
+  void run(const LaunchContext& context, const GemvOp& op) const {
     if (halves_) return half_gemv(context, op);
-    const int room = gemv_rows(context, op);
-    if (room > kMaxFusedSplitRows) {
-      split_activations(context, op.input, room, split_);
-      op.split = split_;
-    }
-    gemv(context, op);
+    gemv_in_parts(context, op, split_);
   }
 
   template <typename T>
